@@ -25,10 +25,14 @@ FIX = Fix(
     correction=(
         "When the first layer is made, the rotary table is written anew from the settings, as in 0.5.7 (PR 14270) and 0.5.16. "
         "A server whose keys others share stays as it is: --disaggregation-mode, HiCache, LMCache and other caches. The scale "
-        "stays where config.json has `attn_factor` or `attention_factor`. M-RoPE is left alone."
+        "stays where config.json has `attn_factor` or `attention_factor`, or no `llama_4_scaling_beta`: the first config.json "
+        "of Mistral Medium 3.5 has `mscale` with `mscale_all_dim` by mistake. M-RoPE is left alone."
     ),
     upstream=Upstream("sgl-project/sglang", pull=31232),
-    hardware="any GPU (checkpoints whose YaRN settings have `mscale` with `mscale_all_dim`, or `truncate` false)",
+    hardware=(
+        "any GPU (checkpoints whose YaRN settings have `mscale`, `mscale_all_dim` and `llama_4_scaling_beta`, or `truncate` "
+        "false)"
+    ),
     default=True,
     default_reason=(
         "silent wrong output of published checkpoints; 0.5.7 and 0.5.16 have the same table. Its values change, and neither "

@@ -1,7 +1,8 @@
 """Proof of sglang.yarn-settings: queries and keys that the engine's rotary embedding rotates, made of a checkpoint's settings.
 
 Real: `get_rope`, its cache, the embedding and its table, of float32 on NVIDIA GPUs and of the model's dtype elsewhere. Spared:
-settings that the engine reads, settings that ask for its own rule, and `attn_factor` where it corrects the scale.
+settings that the engine reads, settings that ask for its own rule, `attn_factor` where it corrects the scale, and settings that
+Mistral Medium 3.5 had by mistake.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def _usual(factor: float = 16.0, times: float = 1.0) -> float:
     return 0.1 * times * math.log(factor) + 1
 
 
-_PAIR = {"mscale": 1.0, "mscale_all_dim": 1.0}
+_BOTH = {"mscale": 1.0, "mscale_all_dim": 1.0}
+#: Of Ministral 3
+_PAIR = {**_BOTH, "llama_4_scaling_beta": 0.1}
 _EXACT = {"truncate": False}
 _BOUNDS = {"beta_fast": 16.0, "beta_slow": 2.0}
 
@@ -64,7 +67,7 @@ class Proof(Cases):
         Case(_PAIR, 1.0),
         Case(_PAIR, 1.0, head=128, factor=8.0, kind="type"),
         Case({**_PAIR, **_BOUNDS}, 1.0, head=256, nvidia=False),
-        Case({"mscale": 0.5, "mscale_all_dim": 1}, _usual(times=0.5) / _usual()),
+        Case({**_PAIR, "mscale": 0.5}, _usual(times=0.5) / _usual()),
         Case({**_EXACT, **_PAIR}, 1.0),
         Case({**_EXACT, **_PAIR}, 1.0, nvidia=False),
         Case(_EXACT, _usual(32.0), factor=32.0, where=_ROUNDS),
@@ -79,6 +82,7 @@ class Proof(Cases):
         Case({"mscale_all_dim": 1.0}, _usual()),
         Case({**_PAIR, "attn_factor": 1 / _usual()}, 1.0, where=_DROPS),
         Case({**_PAIR, "attention_factor": _usual()}, _usual(), where=_DROPS),
+        Case({**_BOTH, "llama_4_scaling_beta": 0}, _usual(64.0), factor=64.0, where=_DROPS),
         Case(_PAIR, 1.0, factor=1.0),
     )
     broken = {

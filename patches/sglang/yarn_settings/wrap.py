@@ -88,10 +88,12 @@ def own_scale(rope: Mapping[str, Any]) -> float | None:
     """The scale of queries and keys that `mscale` and `mscale_all_dim` ask for; None where the engine's is it.
 
     Transformers takes 0 as not given. It puts `attention_factor` over both, which the engine does not read. `attn_factor` is
-    the engine's alone: a config.json may have the right scale by it.
+    the engine's alone: a config.json may have the right scale by it. The first config.json of Mistral Medium 3.5, and quantized
+    copies, have both by mistake, and no scaling of queries; Ministral 3 has both and means them.
     """
     pair: tuple[Any, Any] = rope.get("mscale"), rope.get("mscale_all_dim")
-    if not all(pair) or any(rope.get(name) is not None for name in ("attention_factor", "attn_factor")):
+    meant = all(pair) and rope.get("llama_4_scaling_beta")
+    if not meant or any(rope.get(name) is not None for name in ("attention_factor", "attn_factor")):
         return None
     factor = rope.get("factor", 1.0)
     of_pair, of_all = (usual_scale(factor, times) for times in pair)

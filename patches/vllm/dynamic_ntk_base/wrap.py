@@ -22,7 +22,7 @@ def scales(target: Any, instance: Any, max_position: int, rope_scaling: Any = No
     """Whether the base is scaled though no request is longer than `max_position`. Up to 0.11.2, the settings of RoPE have the
     other name."""
     rope, server = rope_parameters or rope_scaling, current()
-    if not rope or rope.get("rope_type") != "dynamic" or "alpha" in rope or (rope.get("factor") or 1) == 1:
+    if not rope or rope.get("rope_type") != "dynamic" or "alpha" in rope or (rope.get("factor") or 1) <= 1:
         return False
     if server is None or server.model_config is None or server.model_config.max_model_len > max_position:
         return False

@@ -1,6 +1,6 @@
 """vllm.ministral3-query-scale, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Given, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import LONG_PROMPT
 
@@ -40,6 +40,7 @@ FIX = Fix(
         "layer counts once, when the model is loaded. Prompts within the original length keep their answers."
     ),
     look_does="its look at the hash goes by what a correction stored",
+    stays_out=Given("--compilation-config.cache_dir"),
     hits=AllOf(
         Is("config.json is read", ON),
         Is("scaling of queries that is not read", ON),

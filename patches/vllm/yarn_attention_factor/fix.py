@@ -22,16 +22,21 @@ FIX = Fix(
     ),
     correction=(
         "When the first layer is made, the rotary table of all layers is written anew with the checkpoint's factor, as in "
-        "0.30.0. `attn_factor` other than 1, and `apply_yarn_scaling` where the engine reads it, stay what counts. A server "
-        "with a KV connector stays as it is, since its keys have readers elsewhere. So does one that loads a tensorizer file, "
-        "which brings tables of its own. Models of one process that have the same settings share the table."
+        "0.30.0. `attn_factor` other than 1, and `apply_yarn_scaling` where the engine reads it, stay what counts. Both "
+        "`mscale` and `mscale_all_dim` count beside a `llama_4_scaling_beta`: the first config.json of Mistral Medium 3.5 "
+        "has them by mistake. A server with a KV connector stays as it is, since its keys have readers elsewhere. So does one "
+        "that loads a tensorizer file, which brings tables of its own. Models of one process that have the same settings share "
+        "the table."
     ),
     upstream=Upstream("vllm-project/vllm", pull=56446, issue=48621),
-    hardware="any GPU (checkpoints whose YaRN settings have `attention_factor`, or `mscale` with `mscale_all_dim`)",
+    hardware=(
+        "any GPU (checkpoints whose YaRN settings have `attention_factor`, or `mscale`, `mscale_all_dim` and "
+        "`llama_4_scaling_beta`)"
+    ),
     default=True,
     default_reason=(
-        "silent wrong output of published checkpoints; 0.30.0 has the same table. Its values change, and neither its shape "
-        "nor a kernel"
+        "silent wrong output of published checkpoints, for which 0.30.0 has the same table. Its values change, and neither its "
+        "shape nor a kernel"
     ),
     targets=(Target(wrap.get_rope, needed=wrap.unread, paths=(f"{_ROTARY}:get_rope",)),),
     # The table and its factor, in a file and later a folder

@@ -1,7 +1,7 @@
 """Proof of vllm.yarn-attention-factor: queries and keys that the rotary embedding turns, made of a checkpoint's settings.
 
 Real: `get_rope`, its cache, the embedding and its table. Spared: settings that ask for the engine's own factor or bring it by
-a setting that the engine reads, and other types of RoPE.
+a setting that the engine reads, and those that Mistral Medium 3.5 had by mistake.
 """
 
 from __future__ import annotations
@@ -33,9 +33,13 @@ def _usual(factor: float = 16.0, times: float = 1.0) -> float:
     return 0.1 * times * math.log(factor) + 1
 
 
-_PAIR = {"mscale": 1.0, "mscale_all_dim": 1.0}
+_BOTH = {"mscale": 1.0, "mscale_all_dim": 1.0}
+#: Of Ministral 3
+_PAIR = {**_BOTH, "llama_4_scaling_beta": 0.1}
 #: Where it can be made: 0.12.0 raises
 _MROPE = f"{_ROTARY}.mrope:MRotaryEmbedding.__init__: truncate or {_ROTARY}:get_rope: rope_scaling"
+#: From 0.30.0 on, the engine takes both also where a checkpoint has them by mistake
+_DROPS = f"no {_ROTARY}.yarn_scaling_rope:YaRNScalingRotaryEmbedding.__init__: attention_factor"
 _UNSCALED = f"{_ROTARY}.yarn_scaling_rope:YaRNScalingRotaryEmbedding.__init__: apply_yarn_scaling"
 
 
@@ -46,7 +50,7 @@ class Proof(Cases):
     bug = (
         Case(_PAIR, 1.0),
         Case({"attention_factor": 1.0}, 1.0, head=128, factor=64.0),
-        Case({"mscale": 0.5, "mscale_all_dim": 1}, _usual(times=0.5) / _usual(), original=512),
+        Case({**_PAIR, "mscale": 0.5}, _usual(times=0.5) / _usual(), original=512),
         Case({**_PAIR, "attention_factor": 1.1, "attn_factor": 1.0}, 1.1, factor=8.0),
         Case(_PAIR, 1.0, head=128, mrope=True, where=_MROPE),
     )
@@ -56,6 +60,7 @@ class Proof(Cases):
         Case({"attention_factor": _usual(8.0)}, _usual(8.0), factor=8.0),
         Case({"mscale_all_dim": 1.0}, _usual()),
         Case({"mscale": 1.0, "mscale_all_dim": 0}, _usual()),
+        Case({**_BOTH, "llama_4_scaling_beta": 0}, _usual(64.0), head=128, factor=64.0, where=_DROPS),
         Case({**_PAIR, "attn_factor": 1 / _usual()}, 1.0),
         Case({**_PAIR, "apply_yarn_scaling": False}, 1.0, where=_UNSCALED),
         Case(_PAIR, 1.0, factor=1.0),

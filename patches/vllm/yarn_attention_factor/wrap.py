@@ -13,6 +13,11 @@ from typing import Any
 from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared.current_config import current, kept_here
 
+#: Another platform's own embedding may keep copies of its table
+_CLASSES = "YaRNScalingRotaryEmbedding", "MRotaryEmbedding"
+#: From 0.23.0 on, ROCm has a second table for compiled code where the first one is not bfloat16
+_TABLES = "cos_sin_cache", "cos_sin_cache_bf16"
+
 
 def unread(target: Any, instance: Any, rope_scaling: Any = None, rope_parameters: Any = None) -> float | None:
     """The checkpoint's own factor. Up to 0.11.2, its settings of RoPE have the other name."""
@@ -27,10 +32,14 @@ def get_rope(call: Call, instance: Any, rope_scaling: Any = None, rope_parameter
 
     Another factor than the engine's usual one comes from settings that are the engine's alone, and stays.
     """
-    rotary = call()
-    if getattr(rotary, "mscale", None) == usual_scale((rope_parameters or rope_scaling)["factor"]):
+    rotary, engine = call(), call.target.function.__globals__
+    known = type(rotary) in [engine.get(name) for name in _CLASSES]
+    if known and rotary.mscale == usual_scale((rope_parameters or rope_scaling)["factor"]):
         rotary.mscale = scale(call.found)
-        rotary.cos_sin_cache.copy_(rotary._compute_cos_sin_cache())
+        table = rotary._compute_cos_sin_cache()
+        for name in _TABLES:
+            if (its := getattr(rotary, name, None)) is not None:
+                its.copy_(table)
         call.corrected()
     return rotary
 
@@ -41,11 +50,14 @@ def scale(asked: float) -> float:
 
 
 def own_scale(rope: Mapping[str, Any]) -> float | None:
-    """What transformers and 0.30.0 take: `attention_factor`, else what both `mscale` and `mscale_all_dim` give. None where the
-    engine's is it."""
+    """`attention_factor`, else what both `mscale` and `mscale_all_dim` give. None where the engine's is it.
+
+    Transformers and 0.30.0 take both anyhow. The first config.json of Mistral Medium 3.5, and quantized copies, have 1 and 1 by
+    mistake, and no scaling of queries; Ministral 3 has both and means them.
+    """
     factor, own = rope.get("factor"), rope.get("attention_factor")
     pair: tuple[Any, Any] = rope.get("mscale"), rope.get("mscale_all_dim")
-    if factor and own is None and all(pair):
+    if factor and own is None and all(pair) and rope.get("llama_4_scaling_beta"):
         own = usual_scale(factor, pair[0]) / usual_scale(factor, pair[1])
     return None if not factor or own in (None, usual_scale(factor)) else float(own)
 

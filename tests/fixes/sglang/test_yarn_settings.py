@@ -14,7 +14,8 @@ from attnfix.patches.sglang.yarn_settings.fix import FIX
 from tests.support import one_call
 
 USUAL = 0.1 * math.log(16) + 1
-PAIR, EXACT = {"mscale": 1.0, "mscale_all_dim": 1.0}, {"truncate": False}
+BOTH, EXACT = {"mscale": 1.0, "mscale_all_dim": 1.0}, {"truncate": False}
+PAIR = {**BOTH, "llama_4_scaling_beta": 0.1}
 
 
 def _yarn_find_correction_range(low, high):
@@ -108,6 +109,7 @@ def test_layers_share_one_table_which_is_corrected_once(rope, right):
     "rope",
     [
         {}, {"truncate": True}, {"mscale": 1.0}, {"mscale": 1.0, "mscale_all_dim": 0}, {**PAIR, "factor": 1.0},
+        BOTH, {**BOTH, "llama_4_scaling_beta": 0},
         {**PAIR, "attention_factor": 1.2}, {**PAIR, "attn_factor": 1.0}, {**PAIR, "rope_type": "deepseek_yarn"},
         {**EXACT, "rope_type": "llama3"}, {**EXACT, **PAIR, "mrope_section": (1, 1, 1)},
     ],

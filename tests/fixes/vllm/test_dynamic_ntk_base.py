@@ -97,6 +97,10 @@ def test_a_factor_of_one_scales_nothing(rope):
     assert made(rope) == ([1.0] * TRAINED, 0)
 
 
+def test_a_factor_below_one_is_left_alone():
+    assert made({**DYNAMIC, "factor": 0.5}) == ([0.5] * (TRAINED // 2), 0)
+
+
 def test_what_the_engine_raises_passes():
     with pytest.raises(ValueError, match="the engine's"):
         made({**DYNAMIC, "factor": -1.0})

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+from attnfix.cli import doctor
+from attnfix.compat.doctor.condition import HIT
+from attnfix.compat.doctor.deployment import Deployment
+from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.vllm.ministral3_query_scale import wrap
 from attnfix.patches.vllm.ministral3_query_scale.fix import FIX
 from tests.support import one_call
+from tests.support.deployments import MODELS
 
 BETA, ORIGINAL, STOCK = 0.1, 64, "0123456789"
 ROPE = {"rope_type": "yarn", "original_max_position_embeddings": ORIGINAL, "llama_4_scaling_beta": BETA}
@@ -80,3 +86,11 @@ def test_what_the_engine_reads_stays(monkeypatch):
 def test_what_the_engine_raises_passes(monkeypatch):
     with pytest.raises(ValueError, match="the engine's"):
         made(monkeypatch, size=-1)
+
+
+@pytest.mark.parametrize("folder, left", [("", False), ("--compilation-config.cache_dir /cache", True)])
+def test_doctor_says_where_the_fix_stays_out(folder, left):
+    line, on = read(shlex.split(f"vllm serve m --config-format hf {folder}")), {"ATTNFIX_VLLM_MINISTRAL3_QUERY_SCALE": "1"}
+    rows = doctor.examine(Deployment("vllm", config=MODELS["Ministral3"], launch=line, environment=on), "0.33.0")
+    (row,) = [row for row in rows if row["fix"] == FIX.id]
+    assert row["verdict"] == HIT and row["attnfix"].startswith("leaves it alone") is left

@@ -20,11 +20,12 @@ from tests.support import one_call
 from tests.support.deployments import MODELS
 
 YARN, USUAL = {"rope_type": "yarn", "factor": 16.0}, 0.1 * math.log(16) + 1
-PAIR = {"mscale": 1.0, "mscale_all_dim": 1.0}
-HALF = {"mscale": 0.5, "mscale_all_dim": 1.0}
+BOTH = {"mscale": 1.0, "mscale_all_dim": 1.0}
+PAIR = {**BOTH, "llama_4_scaling_beta": 0.1}
+HALF = {**PAIR, "mscale": 0.5}
 
 
-class Rotary:
+class YaRNScalingRotaryEmbedding:
     """A table of its factor."""
 
     def __init__(self, rope):
@@ -37,16 +38,34 @@ class Rotary:
         return torch.tensor([self.mscale])
 
 
+class MRotaryEmbedding(YaRNScalingRotaryEmbedding):
+    """On ROCm, whose compiled code reads another table."""
+
+    def __init__(self, rope):
+        super().__init__(rope)
+        self.cos_sin_cache = self.cos_sin_cache.float()
+        self.cos_sin_cache_bf16 = self.cos_sin_cache.to(torch.bfloat16)
+
+
+class OfAPlatform(YaRNScalingRotaryEmbedding):
+    pass
+
+
+def of(rope):
+    kinds = {"images": MRotaryEmbedding, "platform": OfAPlatform}
+    return kinds.get(rope.get("kind"), YaRNScalingRotaryEmbedding)(rope) if rope else SimpleNamespace()
+
+
 @pytest.fixture(params=["rope_parameters", "rope_scaling"])
 def get_rope(request):
     """Of a release whose settings of RoPE have this name."""
     shared = {}
 
     def by_parameters(head_size, rope_parameters=None):
-        return shared.setdefault(str(rope_parameters), Rotary(rope_parameters) if rope_parameters else SimpleNamespace())
+        return shared.setdefault(str(rope_parameters), of(rope_parameters))
 
     def by_scaling(head_size, rope_scaling=None):
-        return shared.setdefault(str(rope_scaling), Rotary(rope_scaling) if rope_scaling else SimpleNamespace())
+        return shared.setdefault(str(rope_scaling), of(rope_scaling))
 
     return by_parameters if request.param == "rope_parameters" else by_scaling
 
@@ -79,12 +98,18 @@ def test_all_layers_share_a_table_with_the_checkpoints_factor(get_rope, more, sc
     [YARN, {**YARN, "attention_factor": USUAL}, {**YARN, "mscale": 1.0}, {**YARN, "mscale": 1.0, "mscale_all_dim": 0},
      {**YARN, **PAIR, "attn_factor": 0.5}, {**YARN, **PAIR, "apply_yarn_scaling": False},
      {**YARN, **PAIR, "rope_type": "deepseek_yarn"}, {**PAIR, "factor": 2.0},
-     {**YARN, "factor": None, "attention_factor": 1.5}],
+     {**YARN, "factor": None, "attention_factor": 1.5}, {**YARN, **BOTH}, {**YARN, **BOTH, "llama_4_scaling_beta": 0},
+     {**YARN, **PAIR, "kind": "platform"}],
 )  # fmt: skip
 def test_other_settings_are_left_alone(get_rope, rope):
-    stock = Rotary(rope)
+    stock = of(rope)
     rotary, corrections = made(get_rope, rope)
     assert (rotary.mscale, rotary.cos_sin_cache, corrections) == (stock.mscale, stock.cos_sin_cache, 0)
+
+
+def test_the_table_of_compiled_code_is_corrected_too(get_rope):
+    rotary, corrections = made(get_rope, {**YARN, **PAIR, "kind": "images"}, layers=2)
+    assert (rotary.cos_sin_cache.tolist(), rotary.cos_sin_cache_bf16.tolist(), corrections) == ([1.0], [1.0], 1)
 
 
 @pytest.mark.parametrize("server", [{"connector": "NixlConnector"}, {"load_format": "tensorizer"}])
