@@ -57,6 +57,7 @@ _FOLDERS = (
     "fa2_cascade",
     "dp_dummy_states",
     "stale_draft_placeholders",
+    "gdn_token_order",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -28,6 +28,7 @@ ON_THE_HOST = {
     "sglang.fa3-dp-padding": "extend_seq_lens_cpu, a list or a tensor of the host",
     "vllm.gdn-launch-assert": "tensors whose names end in _cpu, as NumPy arrays",
     "vllm.gdn-uniform-decode": "NumPy arrays",
+    "vllm.gdn-token-order": "a tensor whose name ends in _cpu, as a NumPy array",
     "vllm.fa2-cascade": "seq_lens_cpu, a tensor of the host",
     "vllm.undrafted-hybrid-row": "NumPy arrays",
     "vllm.dummy-draft-kv": "the NumPy side of a buffer",

@@ -232,6 +232,7 @@ LEFT_OUT = {
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",
     "vllm.swa-early-free": "not measured yet; it launches nothing, and a window keeps a block for one step more",
     "vllm.stale-draft-placeholders": "stock ends at the first step that needs it",
+    "vllm.gdn-token-order": "not measured yet; a sort of as many tokens, by another kernel up to 32 of them",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
     "sglang.fa3-scheduler-metadata": "stock ends of an illegal memory access",

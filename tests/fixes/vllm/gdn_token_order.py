@@ -1,0 +1,24 @@
+"""Rows of vllm.gdn-token-order for the tests that try every fix."""
+
+from __future__ import annotations
+
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from tests.support.deployments import MTP, VLLM
+
+#: release, model, GPU, launch, verdict, words of a reason
+DEPLOYMENTS = [
+    ("0.11.1", "Next", "h100", MTP, HIT, "layers of linear attention"),
+    ("0.12.0", "Next", "h100", MTP + "--enforce-eager", HIT, "speculative decoding: on (--speculative-config)"),
+    ("0.12.0", "Next", "h100", VLLM, NOT_HIT, "speculative decoding: off"),
+    ("0.12.0", "Llama", "h100", MTP, NOT_HIT, "no layers of linear attention"),
+    ("0.12.0", "Next", "h100", "VLLM_USE_V2_MODEL_RUNNER=1 " + MTP, NOT_HIT, "model runner: V2"),
+    ("0.12.0", None, "h100", MTP, POSSIBLE, "config.json"),
+]
+#: Facts of one way to the bug: name -> (values that hit, one that does not)
+WAYS = [
+    {"linear attention": (("on",), "off"), "speculative decoding": (("on",), "off"), "model runner": (("V1",), "V2")},
+]
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "no model with Gated DeltaNet is in the space"
+#: Why functions that the engine's own code calls here need no witness
+RUN_AS_IT_IS = "it builds the metadata of the step as it is built, with a sort that keeps the order"
