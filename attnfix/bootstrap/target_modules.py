@@ -77,6 +77,7 @@ MODULES = frozenset(
         "vllm.v1.attention.ops.merge_attn_states",
         "vllm.v1.core.kv_cache_coordinator",
         "vllm.v1.core.kv_cache_manager",
+        "vllm.v1.core.sched.async_scheduler",
         "vllm.v1.core.sched.scheduler",
         "vllm.v1.engine.core",
         "vllm.v1.worker.cp_utils",

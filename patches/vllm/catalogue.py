@@ -56,7 +56,6 @@ _FOLDERS = (
     "mixed_precision_stale_bits",
     "fa2_cascade",
     "dp_dummy_states",
-    "gdn_token_order",
     "stale_draft_placeholders",
     "image_split",
     "dots_ocr_ranks",
@@ -65,6 +64,7 @@ _FOLDERS = (
     "ministral3_query_scale",
     "yarn_attention_factor",
     "dynamic_ntk_base",
+    "gdn_token_order",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -6,6 +6,7 @@ from attnfix.compat.symptoms import DIES, SHARED_BATCH, SPECULATION
 
 from . import wrap
 
+_SCHEDULER = "vllm.v1.core.sched.async_scheduler:AsyncScheduler"
 _RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
 
 FIX = Fix(
@@ -21,25 +22,25 @@ FIX = Fix(
         "them. Once it comes back, the runner has no drafts to put in their place."
     ),
     correction=(
-        "The model reads token 0 there, as from 0.25.0. The sampler still sees -1, and refuses such drafts. Models with "
-        "recurrent states stay as they are, since a request that was left out would continue from a wrong state."
+        "A request that a step leaves out gives its placeholders up, and comes back with its next token alone. No sampler sees "
+        "-1. Models with recurrent states stay as they are: such a request would continue from a wrong state."
     ),
     upstream=Upstream("vllm-project/vllm", pull=47029, issue=37159),
     hardware="any GPU (speculative decoding on Model Runner V1, one GPU per replica)",
     harm=CRASH,
     default=True,
-    default_reason="the engine dies; upstream corrected the same in 0.25.0",
-    targets=(Target(wrap.preprocess, needed=wrap.left_out_before, paths=(f"{_RUNNER}._preprocess",)),),
-    # What leaves requests out, and what puts drafts in the place of placeholders
+    default_reason="the engine dies; upstream corrected it in 0.25.0, in the runner and in the sampler",
+    targets=(Target(wrap.update_after_schedule, needed=wrap.left_out, paths=(f"{_SCHEDULER}._update_after_schedule",)),),
+    # What leaves requests out, what puts drafts in the place of placeholders, and what embeds them
     witnesses=(
-        "vllm.v1.core.sched.async_scheduler:AsyncScheduler._update_after_schedule",
         "vllm.v1.core.sched.scheduler:Scheduler.schedule",
+        f"{_RUNNER}._preprocess",
         f"{_RUNNER}._update_states",
         f"{_RUNNER}._prepare_input_ids",
         "vllm.v1.worker.gpu_input_batch:InputBatch.update_req_spec_token_ids",
     ),
     remove_when="no vLLM below 0.25.0 is served with Model Runner V1 and speculative decoding",
-    cost="A few µs of host time per step with drafts, at 256 requests; one small GPU operation in a step that is corrected.",
+    cost="A microsecond of host time per step with drafts; some 10 in one that leaves requests out, at 256 of them.",
     avoid="Start with `--no-async-scheduling`, or raise `--max-num-batched-tokens`.",
     expect=(
         "On one replica with three drafts and `--max-num-batched-tokens 256`, send 128 requests at a time: stock the engine "

@@ -39,6 +39,11 @@ def served(drafts: int, requests: int, room: int, where: str = "", **more: Any) 
     return case(lambda server: server.talk(requests), where, drafts=drafts, **{"ahead": True, **sizes, **more})
 
 
+def _all_but_one(real: Any, requests: list[Any]) -> None:
+    for request in requests:
+        request.spec_token_ids = request.spec_token_ids[:1]
+
+
 class Proof(Windowed):
     modules = (RUNNER, SCHEDULER, _AHEAD)
     may_lack = (_AHEAD,)
@@ -56,9 +61,9 @@ class Proof(Windowed):
         "raise `--max-num-batched-tokens`": {"bug": (served(3, 12, 96), served(1, 9, 64))},
     }
     broken = {
-        "the correction does nothing": (wrap.embeddable, lambda real, tokens: None),
-        "the first half is left": (wrap.embeddable, lambda real, tokens: real(tokens[len(tokens) // 2 :])),
-        "all drafts and tokens are replaced": (wrap.embeddable, lambda real, tokens: tokens.zero_()),
+        "the correction does nothing": (wrap.withdraw, lambda real, requests: None),
+        "one of several is left": (wrap.withdraw, lambda real, requests: real(requests[1:])),
+        "one placeholder is left": (wrap.withdraw, _all_but_one),
     }
 
     def run(self, case: Case, seed: int) -> Observation:

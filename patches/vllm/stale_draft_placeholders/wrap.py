@@ -7,32 +7,45 @@ from typing import Any
 from attnfix.compat.fix import Call
 
 
-def left_out_before(target: Any, instance: Any, scheduler_output: Any) -> int:
-    """How many requests have placeholders for drafts in a step, and were not sampled in the last one: none has drafts.
+def left_out(target: Any, instance: Any, scheduler_output: Any) -> list[Any]:
+    """Requests that hold placeholders for drafts, and of which the runner has none: this step leaves them out, or resumes them.
 
-    Left alone: ranks of tensor parallelism, whose embedding masks a token of -1; pipelines, where the sampled token may be
-    unknown, too; and models with recurrent states, which such a request would continue from another state than its own.
+    Left alone: Model Runner V2, which keeps a request's drafts; ranks of tensor parallelism, whose embedding masks a token of
+    -1; pipelines, whose steps leave requests out by turns; and models with recurrent states, which such a request would
+    continue from another state than its own.
     """
-    drafts = scheduler_output.scheduled_spec_decode_tokens
-    if not drafts or not instance.use_async_scheduling:
-        return 0
-    sampled = instance.input_batch.prev_req_id_to_index or {}
-    if drafts.keys() <= sampled.keys():  # as in most steps
-        return 0
-    parallel = instance.parallel_config
-    if parallel.tensor_parallel_size > 1 or parallel.pipeline_parallel_size > 1 or instance.model_config.is_hybrid:
-        return 0
-    return len(drafts.keys() - sampled.keys())
+    if not instance.num_spec_tokens:
+        return []
+    scheduled, resumed = scheduler_output.num_scheduled_tokens, scheduler_output.scheduled_cached_reqs.resumed_req_ids
+    if len(scheduled) == len(instance.running) and not resumed:  # as in most steps
+        return []
+    config = instance.vllm_config
+    parallel = config.parallel_config
+    if parallel.tensor_parallel_size > 1 or parallel.pipeline_parallel_size > 1 or config.model_config.is_hybrid:
+        return []
+    if getattr(instance, "use_v2_model_runner", False):  # from 0.12.0
+        return []
+    requests = [request for request in instance.running if request.request_id not in scheduled]
+    for request in map(instance.requests.get, resumed):  # up to 0.13.0, preemption left them their placeholders
+        if request.num_computed_tokens + scheduled[request.request_id] < request.num_tokens:
+            requests.append(request)
+    return [request for request in requests if request.spec_token_ids and not ends(request, instance.max_model_len)]
 
 
-def preprocess(call: Call, instance: Any, num_input_tokens: int) -> Any:
-    """The model and the drafter read token 0 there. The sampler has its drafts already: it sees -1, and refuses them."""
-    embeddable(instance.input_ids.gpu[:num_input_tokens])
-    result = call()
-    call.corrected(call.found)
-    return result
+def ends(request: Any, longest: int) -> bool:
+    """Whether a request needs no further step, since the one in flight samples its last token, even if it refuses all drafts."""
+    last = min(request.num_prompt_tokens + request.max_tokens, longest)
+    return bool(request.num_output_placeholders and request.num_tokens + 1 >= last)
 
 
-def embeddable(tokens: Any) -> None:
-    """tokens: int32 [tokens], changed in place."""
-    tokens.clamp_(min=0)
+def update_after_schedule(call: Call, instance: Any) -> None:
+    """Once they are scheduled, they ask for the token that they lack. What this step samples gets placeholders by the engine."""
+    withdraw(call.found)
+    call()
+    call.corrected(len(call.found))
+
+
+def withdraw(requests: list[Any]) -> None:
+    """Give up the drafts of requests. The list of placeholders is the scheduler's, of several requests."""
+    for request in requests:
+        request.spec_token_ids = []

@@ -30,4 +30,4 @@ WAYS = [
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "which requests a step leaves out, which the run does not decide: its steps have room for all"
 #: Why functions that the engine's own code calls here need no witness
-RUN_AS_IT_IS = "it prepares the model's inputs as they are prepared, from tokens that are in the vocabulary"
+RUN_AS_IT_IS = "it runs behind the choice of a step, and sees requests as those without drafts are"
