@@ -52,7 +52,7 @@ STORES = {
     ),
     "sglang": Store(
         "sglang.yarn-settings",
-        {"mscale": 1.0, "mscale_all_dim": 1.0},
+        {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1},
         lambda folder: {
             "page_size": BLOCK, "context_length": 8192, "max_total_tokens": 32768, "mem_fraction_static": 0.1,
             "attention_backend": "triton", "disable_cuda_graph": True, "enable_hierarchical_cache": True, "hicache_size": 4,
