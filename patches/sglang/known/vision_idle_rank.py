@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import DIES, IMAGES, PARALLEL
 BUG = KnownBug(
     id="sglang.vision-idle-rank",
     title="Qwen3-VL and GLM-4.5V end with data-parallel attention: an idle rank has padding without positions",
-    symptom='The scheduler of a rank without requests dies with "\'NoneType\' object has no attribute \'ndim\'".',
+    symptom="The scheduler of a rank without requests dies with \"'NoneType' object has no attribute 'ndim'\".",
     symptoms=(DIES, IMAGES, PARALLEL),
     releases=(">=0.5.9,<0.5.23",),
     code=("sglang.srt.model_executor.forward_batch_info:ForwardBatch.init_new",),

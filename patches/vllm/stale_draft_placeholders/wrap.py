@@ -33,13 +33,13 @@ def left_out(target: Any, instance: Any, scheduler_output: Any) -> list[Any]:
 
 
 def ends(request: Any, longest: int) -> bool:
-    """Whether a request needs no further step, since the one in flight samples its last token even where all drafts are refused."""
+    """Whether a request needs no further step: the one in flight samples its last token even where all drafts are refused."""
     last = min(request.num_prompt_tokens + request.max_tokens, longest)
     return bool(request.num_output_placeholders and request.num_tokens + 1 >= last)
 
 
 def update_after_schedule(call: Call, instance: Any) -> None:
-    """Once they are scheduled, they ask for the token that they lack. The engine gives placeholders to what this step samples."""
+    """Once they are scheduled, they ask for the token that they lack. The engine adds placeholders for what the step samples."""
     withdraw(call.found)
     call()
     call.corrected(len(call.found))
