@@ -39,7 +39,7 @@ def ends(request: Any, longest: int) -> bool:
 
 
 def update_after_schedule(call: Call, instance: Any) -> None:
-    """Once they are scheduled, they ask for the token that they lack. The engine adds placeholders for what the step samples."""
+    """Once they are scheduled, they ask for the token that they lack. The engine adds placeholders for its samples."""
     withdraw(call.found)
     call()
     call.corrected(len(call.found))
