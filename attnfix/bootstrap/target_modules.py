@@ -25,7 +25,6 @@ MODULES = frozenset(
         "sglang.srt.layers.attention.triton_backend",
         "sglang.srt.layers.attention.trtllm_mha_backend",
         "sglang.srt.layers.attention.trtllm_mla_backend",
-        "sglang.srt.layers.dp_attention",
         "sglang.srt.layers.rotary_embedding",
         "sglang.srt.layers.rotary_embedding.factory",
         "sglang.srt.lora.backend.chunked_backend",

@@ -61,6 +61,7 @@ _FOLDERS = (
     "yarn_settings",
     "dsa_index_rope",
     "lora_captured_segments",
+    "short_chunk_hang",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

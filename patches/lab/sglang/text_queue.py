@@ -34,11 +34,14 @@ class Server(tracked_states.Server):
 
     generates = False
 
-    def __init__(self, scheduler: type, config: dict[str, Any], page: int, chunk: int, cached: bool, unified: bool):
+    def __init__(
+        self, scheduler: type, config: dict[str, Any], page: int, chunk: int, cached: bool = True, unified: bool = False,
+        flags: tuple[str, ...] = ("--attention-backend", "torch_native"),
+    ):  # fmt: skip
         import torch
 
-        flags = ["--attention-backend", "torch_native", "--chunked-prefill-size", str(chunk), "--page-size", str(page)]
-        flags += [] if cached else ["--disable-radix-cache"]
+        flags += ("--chunked-prefill-size", str(chunk), "--page-size", str(page))
+        flags += () if cached else ("--disable-radix-cache",)
         served = self.served = construction.serve(*flags, config=config, requests=16, draft=False)
         self.encodes, self.overlap, self.args = config["architectures"] != ["MistralModel"], False, served.server_args
         self.pool, self.allocator = served.req_to_token_pool, served.token_to_kv_pool_allocator
@@ -61,7 +64,8 @@ class Server(tracked_states.Server):
         self.scheduler.handle_embedding_request(io.TokenizedEmbeddingReqInput(**accepted(io.TokenizedEmbeddingReqInput, given)))
 
     def run(self) -> bool:
-        """Batches, until the queue is empty. False where a text is cut: its first part is wrong, or right, by itself."""
+        """Batches, until the queue is empty. False where a text is cut: its first part is wrong, or right, by itself; and where
+        no text gets a place in a batch."""
         while self.scheduler.waiting_queue:
             if not self.step():
                 return False
@@ -75,9 +79,11 @@ class Server(tracked_states.Server):
         )  # fmt: skip
         for request in queue.waiting_queue:
             request.init_next_round_input(self.tree)
-            more = accepted(adder.add_one_req, {"truncation_align_size": None})
+            more = accepted(adder.add_one_req, {"truncation_align_size": getattr(queue, "truncation_align_size", None)})
             if adder.add_one_req(request, has_chunked_req=False, **more) is not policy.AddReqResult.CONTINUE:
                 break
+        if not adder.can_run_list:
+            return False
         queue.waiting_queue = [one for one in queue.waiting_queue if one not in adder.can_run_list]
         algorithm = module("speculative.spec_info").SpeculativeAlgorithm.from_string(None)
         batch = schedule.ScheduleBatch.init_new(

@@ -34,12 +34,10 @@ FIX = Fix(
         "silent wrong output of published checkpoints; 0.5.7 and 0.5.16 have the same table. Its values change, and neither "
         "its shape nor a kernel"
     ),
-    targets=(
-        Target(wrap.get_rope, needed=wrap.unread, paths=(f"{_ROTARY}.factory:get_rope", f"{_ROTARY}:get_rope")),
-        Target(wrap.initialize_dp_attention, paths=("sglang.srt.layers.dp_attention:initialize_dp_attention",)),
-    ),
-    # The table and its bounds, in a file and later a folder
+    targets=(Target(wrap.get_rope, needed=wrap.unread, paths=(f"{_ROTARY}.factory:get_rope", f"{_ROTARY}:get_rope")),),
+    # The table and its bounds, in a file and later a folder, and who says how the server was launched
     witnesses=(
+        "sglang.srt.server_args:get_global_server_args",
         *(f"{_ROTARY}{part}:{_YARN}" for part in ("", ".yarn")),
         *(f"{_ROTARY}{part}:RotaryEmbedding.__init__" for part in ("", ".base")),
         *(f"{_ROTARY}:_yarn_{name}" for name in ("find_correction_range", "find_correction_dim", "linear_ramp_mask")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -46,8 +47,17 @@ _EXACT = {"truncate": False}
 _BOUNDS = {"beta_fast": 16.0, "beta_slow": 2.0}
 
 
+class Runner(NamedTuple):
+    """Up to 0.5.3.post3, who loads a model alone says how the server was launched."""
+
+    server_args: Any
+
+    def load_model(self, get_rope: Callable[..., Any], *asked: Any) -> Any:
+        return get_rope(*asked)
+
+
 class Proof(Cases):
-    modules = (_ROTARY, f"{_ROTARY}.yarn", "sglang.srt.layers.dp_attention")
+    modules = (_ROTARY, f"{_ROTARY}.yarn")
     may_lack = (f"{_ROTARY}.yarn",)
     kernel = "none"
     bug = (
@@ -85,10 +95,11 @@ class Proof(Cases):
         from attnfix.patches.lab.vllm.rotary import rotated, yarn
 
         torch.manual_seed(seed)
-        construction.publish(construction.server_args("--attention-backend", "triton"))
+        runner = Runner(construction.server_args("--attention-backend", "triton"))
+        construction.publish(runner.server_args)
         sys.modules[inspect.unwrap(self.engine[_ROTARY].get_rope).__module__]._ROPE_DICT.clear()
         settings = {case.kind: "yarn", "factor": case.factor, "original_max_position_embeddings": case.original, **case.rope}
-        first, again = (self._made(case, settings) for _ in range(2))
+        first, again = (self._made(case, settings, runner) for _ in range(2))
         longest = int(case.original * case.factor)
         positions = torch.cat([torch.randint(longest, (40,)), torch.tensor([0, 1, longest - 1])])
         dtype = torch.float32 if case.nvidia else torch.bfloat16
@@ -99,7 +110,7 @@ class Proof(Cases):
         out = [rotary.forward_native(positions, query.clone(), keys.clone()) for rotary in (first, again)]
         return combine(*(observe(torch.cat(it, -1), torch.cat(right, -1)) for it in out))
 
-    def _made(self, case: Case, settings: dict[str, Any]) -> Any:
+    def _made(self, case: Case, settings: dict[str, Any], runner: Runner) -> Any:
         """The rotary embedding of a layer, as models ask for it."""
         import torch
 
@@ -110,4 +121,4 @@ class Proof(Cases):
                 if hasattr(home, name):
                     stack.enter_context(replaced(home, name, True))
             longest = int(case.original * case.factor)
-            return get_rope(case.head, case.head, longest, _BASE, True, settings, torch.bfloat16)
+            return runner.load_model(get_rope, case.head, case.head, longest, _BASE, True, settings, torch.bfloat16)

@@ -13,6 +13,7 @@ from types import MethodType, SimpleNamespace
 from typing import Any
 
 from attnfix.compat.fix import Call
+from attnfix.patches.sglang.shared import launch
 from attnfix.patches.shared.attribute import attribute
 from attnfix.patches.shared.rebound import rebound
 
@@ -28,20 +29,15 @@ READERS = {
     "radix_cache_backend": "the radix cache of --radix-cache-backend",
     "enable_unified_cache_external_linker": "an external cache",
 }
-#: Has who shares keys of this process's server, where somebody does
-_process: dict[str, str] = {}
-_SHARED_BY = "shared by"
 
 
-def initialize_dp_attention(call: Call, instance: Any, server_args: Any) -> Any:
-    """Every release hands its launch to this function before it makes a model. Nothing of the call is changed."""
-    _process.clear()
-    if getattr(server_args, "disaggregation_mode", "null") != "null":
-        _process[_SHARED_BY] = "the other half of --disaggregation-mode"
-    for name, who in READERS.items():
-        if getattr(server_args, name, None):
-            _process[_SHARED_BY] = who
-    return call()
+def sharer(args: Any) -> str | None:
+    """Who shares keys of a server that was launched with these arguments; None: nobody does."""
+    if args is None:
+        return "the launch of this server is not known: another one perhaps"
+    if args.disaggregation_mode != "null":
+        return "the other half of --disaggregation-mode"
+    return next((who for name, who in READERS.items() if getattr(args, name, None)), None)
 
 
 def unread(target: Any, instance: Any, rope_scaling: Any = None) -> tuple[bool, float | None] | None:
@@ -52,10 +48,9 @@ def unread(target: Any, instance: Any, rope_scaling: Any = None) -> tuple[bool, 
     found = _ROUNDED not in reads and not rope_scaling.get(_ROUNDED, True), own_scale(rope_scaling)
     if found == (False, None):
         return None
-    if _process:
-        target.leave_out(f"{_process[_SHARED_BY]} shares keys, which would be rotated otherwise")
-        return None
-    return found
+    if shared_by := sharer(launch.server_args()):
+        target.leave_out(f"{shared_by} shares keys, which would be rotated otherwise")
+    return None if shared_by else found
 
 
 def get_rope(call: Call, instance: Any) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.sglang.yarn_settings import wrap
 from attnfix.patches.sglang.yarn_settings.fix import FIX
 from tests.support import one_call
 
@@ -53,13 +53,9 @@ def get_rope(head_size, rope_scaling=None):
     return rope_scaling.pop("shared", None) or YaRNScalingRotaryEmbedding()
 
 
-def initialize_dp_attention(server_args, model_config):
-    return "the engine's"
-
-
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    monkeypatch.setattr(wrap, "_process", {})
+    launched(monkeypatch)
 
 
 def made(shared=None, state=None, head=64, **rope):
@@ -70,10 +66,20 @@ def made(shared=None, state=None, head=64, **rope):
     return shared.cos_sin_cache.tolist(), state.counters.corrections
 
 
-def launched(**flags):
+def launched(monkeypatch, **flags):
+    """As from 0.5.4 on."""
     args = SimpleNamespace(**{"disaggregation_mode": "null", "enable_lmcache": False, **flags})
-    target = one_call.target_of(FIX, "initialize_dp_attention")
-    assert one_call.run(target, initialize_dp_attention, FixState(FIX), args, None) == "the engine's"
+    monkeypatch.setitem(sys.modules, "sglang.srt.server_args", SimpleNamespace(get_global_server_args=lambda: args))
+
+
+class Runner:
+    """As up to 0.5.3.post3: the runner is among the callers."""
+
+    def __init__(self, **flags):
+        self.server_args = SimpleNamespace(**{"disaggregation_mode": "null", **flags})
+
+    def load_model(self, **rope):
+        return made(**rope)
 
 
 def table(low, high, scale=USUAL):
@@ -119,13 +125,20 @@ def test_bounds_that_the_engine_reads_and_another_embedding_are_left_alone(monke
 
 
 @pytest.mark.parametrize("flags", [{"disaggregation_mode": "decode"}, {"enable_lmcache": True}])
-def test_a_server_whose_keys_others_share_is_left_alone(flags):
-    launched(**flags)
-    state = FixState(FIX)
+def test_a_server_whose_keys_others_share_is_left_alone(monkeypatch, flags):
+    launched(monkeypatch, **flags)
+    state, other = FixState(FIX), FixState(FIX)
     assert made(state=state, **PAIR) == (table(1, 3), 0) and "shares keys" in state.left_out
-    assert made(**{"state": (other := FixState(FIX))}) == (table(1, 3), 0) and other.left_out is None
-    launched()
-    assert made(**PAIR) == (table(1, 3, 1.0), 1)
+    assert made(state=other) == (table(1, 3), 0) and other.left_out is None
+
+
+@pytest.mark.parametrize("holds", [{}, {"get_global_server_args": lambda: {}["not published"]}])
+def test_the_runner_that_loads_the_model_says_how_it_was_launched(monkeypatch, holds):
+    monkeypatch.setitem(sys.modules, "sglang.srt.server_args", SimpleNamespace(**holds))
+    assert Runner().load_model(**PAIR) == (table(1, 3, 1.0), 1)
+    assert Runner(enable_hierarchical_cache=True).load_model(**PAIR) == (table(1, 3), 0)
+    state = FixState(FIX)
+    assert made(state=state, **PAIR) == (table(1, 3), 0) and "not known" in state.left_out
 
 
 def test_what_the_engine_raises_passes():

@@ -65,7 +65,13 @@ class Process:
                 command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE if answers else log, stderr=log,
                 text=True, start_new_session=True,
             )  # fmt: skip
-        self._limit = threading.Timer(limit_s, self._kill)
+        self.live(limit_s)
+
+    def live(self, seconds: float) -> None:
+        """So long from now on, and no longer."""
+        if hasattr(self, "_limit"):
+            self._limit.cancel()
+        self._limit = threading.Timer(seconds, self._kill)
         self._limit.daemon = True
         self._limit.start()
 

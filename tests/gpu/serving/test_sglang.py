@@ -26,7 +26,7 @@ MAMBA = (
     "sglang.mamba2-initial-state", "sglang.mamba2-h-grid", "sglang.mamba2-track-tail", "sglang.mamba-track-boundary",
 )  # fmt: skip
 PARALLEL, MROPE, ENCODER = "sglang.mamba2-prefill-graph", "sglang.qwen35-mrope", "sglang.encoder-prefix-cache"
-GRID, ADAPTERS = "sglang.gdn-page-grid", "sglang.lora-captured-segments"
+GRID, SHORT, ADAPTERS = "sglang.gdn-page-grid", "sglang.short-chunk-hang", "sglang.lora-captured-segments"
 TRITON, FA3, FLASHINFER = ({"attention_backend": name} for name in ("triton", "fa3", "flashinfer"))
 
 # A prefix of many chunks
@@ -236,6 +236,25 @@ def adapted_together(server: Server) -> Conversation:
                 yield what if one else "the model", (server.answer(prompt, new_tokens=3, at=-1), answer)
 
 
+# Prompts of a deterministic server
+
+CHUNK, LONG_CHUNK, PATIENCE_S = 512, "chunk of 8192", 60
+DETERMINISTIC = TRITON | {
+    "enable_deterministic_inference": True, "chunked_prefill_size": CHUNK, "max_total_tokens": 65536,
+    "mem_fraction_static": 0.2, "cuda_graph_max_bs": 4,
+}  # fmt: skip
+
+
+def up_to_four_chunks(server: Server) -> Conversation:
+    """Prompts that fit into a chunk, then those that do not; a server that answers none of these ends."""
+    draw = random.Random(51)
+    for what, lengths in (("within", (100, CHUNK)), ("beyond", (CHUNK + 1, 700, 3 * CHUNK, 2000))):
+        for length in lengths:
+            server.forget()
+            yield what, server.answer(tokens(draw, length))
+            server.live(PATIENCE_S)
+
+
 GRAPHED, NO_GRAPH = STATES | TRITON | {"disable_piecewise_cuda_graph": False}, "no prefill graph"
 FP8, EXACT = {"kv_cache_dtype": "fp8_e4m3"}, "16-bit cache"
 _BY_LENGTH = {"within": (100, 400), "beyond": (700, 2000, 6000)}
@@ -251,6 +270,14 @@ CASES = (
         {NO_CACHE: Side(OFF, WHOLE), STOCK: Side(OFF), PATCHED: Side(on(ENCODER))},
         reference=NO_CACHE, measure=answers.embedding, red={STOCK: ("shared", "again", "together")}, rounding=0.02, wrong=0.2,
         same=(Same(PATCHED, STOCK, ("alone",)),),
+    ),
+    Case(
+        "short-chunks", "sglang", (SHORT,), models.make("llama"), up_to_four_chunks, DETERMINISTIC,
+        {
+            LONG_CHUNK: Side(OFF, {"chunked_prefill_size": 8192}), STOCK: Side(OFF, ends="ended with -9"),
+            PATCHED: Side(on(SHORT)),
+        },
+        reference=LONG_CHUNK, same=(Same(PATCHED, LONG_CHUNK, ("within",)),),
     ),
     # Against float64, and beside the Triton backend
     Case(

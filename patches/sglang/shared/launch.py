@@ -1,0 +1,27 @@
+"""How the server of this process was launched, for looks that run while a model is loaded."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import Any
+
+#: Who says it: from 0.5.16 on, and from 0.5.4 on
+_ASKED = ("sglang.srt.runtime_context", "get_server_args"), ("sglang.srt.server_args", "get_global_server_args")
+
+
+def server_args() -> Any | None:
+    """`ServerArgs`; None where nobody says.
+
+    Up to 0.5.3.post3 no module holds them. There, the runner whose model is being loaded does: it is among the callers.
+    """
+    for module, name in _ASKED:
+        if ask := getattr(sys.modules.get(module), name, None):
+            with suppress(Exception):  # none are published yet; which exception says so changed
+                return ask()
+    frame = sys._getframe(1)
+    while frame is not None:
+        if args := getattr(frame.f_locals.get("self"), "server_args", None):
+            return args
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
