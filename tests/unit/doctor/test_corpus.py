@@ -41,6 +41,7 @@ _WITHOUT_A_HIT = {
         "sglang.mamba2-track-tail",
         "sglang.mixed-chunk-states",
         "sglang.qwen35-mrope",
+        "sglang.short-chunk-hang",
         "sglang.stale-prefill-fallback",
         "sglang.triton-draft-double-count",
         "sglang.triton-swa-deterministic",
