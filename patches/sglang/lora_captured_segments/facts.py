@@ -16,4 +16,5 @@ FACTS: Makers = {
     "LoRA backend": _backend,
     "LoRA slots": lambda it: it.number("max-loras-per-batch", 8),
     "LoRA chunk": lambda it: it.number("max-lora-chunk-size", 16),
+    "LoRA drafts": lambda it: it.number("speculative-num-draft-tokens", 12),  # by default of n-gram speculation
 }

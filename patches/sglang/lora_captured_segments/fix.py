@@ -83,7 +83,7 @@ FIX = Fix(
     hits=AllOf(
         Is("LoRA adapters", ON),
         Is("LoRA backend", "csgmv"),
-        AnyOf(Above("LoRA slots", 1), Above("LoRA chunk", 16)),
+        AnyOf(Above("LoRA slots", 1), Above("LoRA chunk", 16), Above("LoRA drafts", 16)),
         Is("CUDA graphs", ON),
     ),
 )

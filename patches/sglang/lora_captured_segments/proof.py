@@ -200,6 +200,10 @@ def _one_short(real: Any, *args: Any) -> int:
     return int(real(*args)) - 1
 
 
+def _chunks_of_capture(real: Any, requests: int, each: int, slots: int, chunk: int) -> int:
+    return int(real(requests, each, slots, 2 * chunk if requests >= 64 else chunk))
+
+
 def _bounds_stay(real: Any, info: Any, segments: int, tokens: int, slot: int) -> None:
     info.weight_indices[segments:].fill_(slot)
 
@@ -221,7 +225,7 @@ class Proof(Cases):
         Case(((1, 2), (2, 1)), size=2, slots=2),
         Case(((1,) * 17 + (2,) * 3, (1, 2) * 10), size=20),
         Case(((1, 2) * 20, (1, 1, 1)), size=40, slots=2),  # fewer requests than a graph of the same size, as beside other ranks
-        Case(((1,) * 58,), size=64, chunk=32),
+        Case(((1,) * 58,), size=64, slots=2, chunk=32),  # its chunks are smaller than those of capture
         Case(((1, 2, 3, None), (1, 2, 2, 2)), size=4, drafts=12, where=_VERIFIES),
         Case(((1,), (2,)), size=1, drafts=36, where=_VERIFIES),
     )
@@ -233,6 +237,7 @@ class Proof(Cases):
     broken = {
         "the correction does nothing": [(wrap.most_segments, lambda real, *args: 1), (wrap.leave_empty, lambda *args: None)],
         "a segment is left out": (wrap.most_segments, _one_short),
+        "chunks are as large as those of capture": (wrap.most_segments, _chunks_of_capture),
         "segments of an earlier batch stay": (wrap.leave_empty, lambda real, *args: None),
         "an adapter in use gets tokens that are left over": [
             (wrap.leave_empty, _bounds_stay), (wrap.unused, _first_slot),

@@ -6,14 +6,14 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-#: Who says it: from 0.5.16 on, and from 0.5.4 on
+#: Who says it: from 0.5.15 on, and from 0.5.3.post2 on
 _ASKED = ("sglang.srt.runtime_context", "get_server_args"), ("sglang.srt.server_args", "get_global_server_args")
 
 
 def server_args() -> Any | None:
     """`ServerArgs`; None where nobody says.
 
-    Up to 0.5.3.post3 no module holds them. There, the runner whose model is being loaded does: it is among the callers.
+    Up to 0.5.3.post1 no module holds them. There, the runner whose model is being loaded does: it is among the callers.
     """
     for module, name in _ASKED:
         if ask := getattr(sys.modules.get(module), name, None):

@@ -14,9 +14,15 @@ _ALIGNED = {
 _ALIGNMENT = 4096
 
 
+def _who_aligns(it: Deployment) -> Fact:
+    """The backend of prefill from 0.5.18 on. Before, the common one, whatever is named for prefill."""
+    before = it.release is not None and not it.since("0.5.18")
+    return it.option("attention-backend") if before and it.given("prefill-attention-backend") else backend(it, "prefill")
+
+
 def _shorter(it: Deployment) -> Fact:
     """Whether a rank's chunk has fewer tokens than what its ends are aligned to."""
-    prefill = backend(it, "prefill")
+    prefill = _who_aligns(it)
     if not prefill.values:
         return prefill
     if not set(prefill.values) & set(_ALIGNED):

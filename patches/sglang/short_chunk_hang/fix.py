@@ -20,7 +20,10 @@ FIX = Fix(
         "Chunks end at multiples of an alignment, 4096 tokens by default. Where the chunk of a rank is smaller, no prompt can "
         "be cut, and none that needs a cut is ever taken from the queue."
     ),
-    correction="An alignment above the chunk becomes the chunk. A prompt is cut behind whole chunks, whatever runs beside it.",
+    correction=(
+        "An alignment above the chunk becomes the chunk. A prompt is cut behind whole chunks, whatever runs beside it. With "
+        "--enable-mixed-chunk, which takes room for decodes from a chunk, it waits until nothing decodes."
+    ),
     upstream=Upstream("sgl-project/sglang", issue=36344),
     hardware="any GPU (Triton and FlashInfer, deterministic inference)",
     default=True,

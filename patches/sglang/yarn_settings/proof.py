@@ -51,7 +51,7 @@ _BOUNDS = {"beta_fast": 16.0, "beta_slow": 2.0}
 
 
 class Runner(NamedTuple):
-    """Up to 0.5.3.post3, who loads a model alone says how the server was launched."""
+    """Up to 0.5.3.post1, who loads a model alone says how the server was launched."""
 
     server_args: Any
 

@@ -15,6 +15,8 @@ DEPLOYMENTS = [
     ("0.5.9", "Llama", "h100", _FLASHINFER + _SPREAD, NOT_HIT, "8192, aligned"),
     ("0.5.9", "Llama", "h100", _FLASHINFER + "--chunked-prefill-size -1", NOT_HIT, "-1"),
     ("0.5.9", "Llama", "h100", _FA3 + "--chunked-prefill-size 128", NOT_HIT, "end anywhere"),
+    ("0.5.17", "Llama", "h100", _FA3 + "--chunked-prefill-size 128 --prefill-attention-backend triton", NOT_HIT, "of fa3 end"),
+    ("0.5.18", "Llama", "h100", _FA3 + "--chunked-prefill-size 128 --prefill-attention-backend triton", HIT, "aligned to 4096"),
     ("0.5.9", "Llama", "rtx4090", _TRITON, POSSIBLE, "memory of the GPU"),
     ("0.5.9", "Llama", None, _TRITON, POSSIBLE, "--gpu"),
     ("0.5.9", "Llama", "h100", "SGLANG_TRITON_PREFILL_TRUNCATION_ALIGN_SIZE=64 " + _TRITON + "--chunked-prefill-size 128",

@@ -74,7 +74,7 @@ def launched(monkeypatch, **flags):
 
 
 class Runner:
-    """As up to 0.5.3.post3: the runner is among the callers."""
+    """As up to 0.5.3.post1: the runner is among the callers."""
 
     def __init__(self, **flags):
         self.server_args = SimpleNamespace(**{"disaggregation_mode": "null", **flags})

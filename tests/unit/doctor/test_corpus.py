@@ -44,6 +44,7 @@ _WITHOUT_A_HIT = {
         "sglang.mixed-chunk-states",
         "sglang.preempted-twice-freed",
         "sglang.qwen35-mrope",
+        "sglang.short-chunk-hang",
         "sglang.stale-prefill-fallback",
         "sglang.triton-draft-double-count",
         "sglang.triton-swa-deterministic",
