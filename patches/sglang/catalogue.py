@@ -70,7 +70,6 @@ _FOLDERS = (
     "mrope_pairs",
     "mrope_retraction",
     "lora_captured_segments",
-    "short_chunk_hang",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
