@@ -12,7 +12,7 @@ _SINCE = {
     "molmo2": "0.15.0",
     "bagel": "0.18.0",
     "umm": "0.20.0",
-    "moondream3": "0.22.0",
+    "moondream3": "0.21.0",
 }
 #: Where the text's config asks for it
 _GEMMA4 = {"gemma4": "0.20.0", "gemma4_unified": "0.23.0"}

@@ -16,8 +16,8 @@ FIX = Fix(
     symptoms=(IMAGES, SHARED_BATCH, CACHED_PREFIX),
     cause=(
         "These models attend both ways within an image. A step may run out of tokens in an image that it begins with, or that "
-        "a cached prefix ends in; up to 0.31 also in one that the encoder's cache holds, and off NVIDIA in any. The first part "
-        "does not see the rest. Its KV stays wrong, and is cached for others."
+        "a cached prefix ends in; up to 0.31 also in one that the encoder's cache holds, and up to 0.29 on AMD in any. The "
+        "first part does not see the rest. Its KV stays wrong, and is cached for others."
     ),
     correction=(
         "The step of a request ends before such an image, or the request waits for a step that holds the rest. 0.33.0 does so "
@@ -28,8 +28,8 @@ FIX = Fix(
     hardware="any GPU (models that attend both ways within images)",
     default=True,
     default_reason=(
-        "silent wrong output that the prefix cache keeps; 0.33.0 waits likewise. No kernel, graph or key changes, and requests "
-        "without images keep their steps"
+        "silent wrong output that the prefix cache keeps. 0.30.0 on AMD, 0.32.0 for cached images and 0.33.0 at the start of a "
+        "step do likewise. No kernel, graph or key changes, and requests without images keep their steps"
     ),
     targets=(
         Target(
