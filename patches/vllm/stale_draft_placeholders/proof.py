@@ -39,9 +39,9 @@ def served(drafts: int, requests: int, room: int, where: str = "", **more: Any) 
     return case(lambda server: server.talk(requests), where, drafts=drafts, **{"ahead": True, **sizes, **more})
 
 
-def _all_but_one(real: Any, requests: list[Any]) -> None:
+def _one(real: Any, requests: list[Any]) -> None:
     for request in requests:
-        request.spec_token_ids = request.spec_token_ids[:1]
+        request.spec_token_ids = request.spec_token_ids[:-1] or request.spec_token_ids
 
 
 class Proof(Windowed):
@@ -62,8 +62,7 @@ class Proof(Windowed):
     }
     broken = {
         "the correction does nothing": (wrap.withdraw, lambda real, requests: None),
-        "one of several is left": (wrap.withdraw, lambda real, requests: real(requests[1:])),
-        "one placeholder is left": (wrap.withdraw, _all_but_one),
+        "all placeholders but one are left": (wrap.withdraw, _one),
     }
 
     def run(self, case: Case, seed: int) -> Observation:
