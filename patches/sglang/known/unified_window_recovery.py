@@ -7,7 +7,7 @@ from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 
 BUG = KnownBug(
     id="sglang.unified-window-recovery",
-    title="A running request loses KV when another one caches the same long prefix (unified radix tree, window models)",
+    title="A running request loses KV when another one caches its long prefix (unified tree, window models)",
     symptom="With the unified radix tree, answers of window models turn into garbage while another one caches their prefix.",
     symptoms=(SHARED_BATCH, GARBAGE),
     releases=(">=0.5.11,<0.5.15",),

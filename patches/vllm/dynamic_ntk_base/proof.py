@@ -41,9 +41,6 @@ class Proof(Cases):
         Case(rope={"alpha": 8.0}),
         Case(rope={"rope_type": "linear"}),
     )
-    around = {
-        "Set `rope_scaling` to null in config.json where prompts stay within `max_position_embeddings`": {"scaled": False},
-    }
     broken = {
         "the base stays scaled": (wrap.factor, lambda real: 2.0),
         "the base is scaled the other way": (wrap.factor, lambda real: 0.5),

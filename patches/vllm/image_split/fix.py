@@ -26,11 +26,6 @@ FIX = Fix(
     ),
     upstream=Upstream("vllm-project/vllm", pull=52412, issue=52306),
     hardware="any GPU (models that attend both ways within images)",
-    default=True,
-    default_reason=(
-        "silent wrong output that the prefix cache keeps. 0.30.0 on AMD, 0.32.0 for cached images and 0.33.0 at the start of a "
-        "step do likewise. No kernel, graph or key changes, and requests without images keep their steps"
-    ),
     targets=(
         Target(
             wrap.try_schedule_encoder_inputs,

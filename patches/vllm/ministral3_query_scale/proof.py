@@ -39,9 +39,6 @@ class Proof(Cases):
     absent = "no attention of Mistral's"
     bug = (Case(), Case(beta=0.25, original=400, factor=4.0, context=1600), Case(beta=2.0, context=257))
     spared = (Case(context=256), Case(more=_READ), Case(beta=0.0), Case(original=400, context=400))
-    around = {
-        "Or set `--max-model-len` to `original_max_position_embeddings` of config.json": {"context": 256},
-    }
     broken = {
         "queries stay": (wrap.scaling, lambda real, beta, original: (0.0, original)),
         "the scaling begins a position late": (wrap.scaling, lambda real, beta, original: (beta, original + 1)),

@@ -56,10 +56,6 @@ class Proof(Windowed):
         served(3, 8, 64, where=_LAST),
         served(2, 12, 24, **AT_ONCE),
     )
-    around = {
-        "`--no-async-scheduling`": {"bug": (served(3, 12, 32, **AT_ONCE), served(1, 9, 16, **AT_ONCE))},
-        "raise `--max-num-batched-tokens`": {"bug": (served(3, 12, 96), served(1, 9, 64))},
-    }
     broken = {
         "the correction does nothing": (wrap.withdraw, lambda real, requests: None),
         "all placeholders but one are left": (wrap.withdraw, _one),

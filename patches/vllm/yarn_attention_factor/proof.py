@@ -65,9 +65,6 @@ class Proof(Cases):
         Case({**_PAIR, "apply_yarn_scaling": False}, 1.0, where=_UNSCALED),
         Case(_PAIR, 1.0, factor=1.0),
     )
-    around = {
-        "Set `attn_factor` in the YaRN settings of config.json": {"read": True},
-    }
     broken = {
         "the correction does nothing": (wrap.scale, lambda real, asked: _usual()),
         "one of both settings is taken as 1": (wrap.usual_scale, lambda real, factor, *times: real(factor)),

@@ -230,7 +230,6 @@ LEFT_OUT = {
     "vllm.lora-prefix-key": "it launches nothing, and no server of these rows loads adapters",
     "vllm.dcp-fa2-split": "not measured yet; two launches a layer, in a step in which stock leaves out contexts",
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",
-    "vllm.image-split": "not measured yet; it launches nothing, and a step without images ends where it does",
     "vllm.qwen2-vision-ranks": "needs several ranks; the next release gathers likewise",
     "vllm.swa-early-free": "not measured yet; it launches nothing, and a window keeps a block for one step more",
     "vllm.stale-draft-placeholders": "stock ends at the first step that needs it",
