@@ -42,7 +42,6 @@ MODULES = frozenset(
         "sglang.srt.model_executor.forward_batch_info",
         "sglang.srt.model_executor.model_runner",
         "sglang.srt.model_executor.runner_backend.breakable_cuda_graph_backend",
-        "sglang.srt.models.gemma3_mm",
         "sglang.srt.models.qwen3_5",
         "sglang.srt.ray.scheduler_actor",
         "vllm",
