@@ -41,7 +41,6 @@ _WITHOUT_A_HIT = {
         "sglang.mamba2-prefill-graph",
         "sglang.mamba2-track-tail",
         "sglang.mixed-chunk-states",
-        "sglang.preempted-twice-freed",
         "sglang.qwen35-mrope",
         "sglang.short-chunk-hang",
         "sglang.stale-prefill-fallback",
