@@ -605,7 +605,7 @@ class Paged(Cases):
 
 
 class Triton(Paged):
-    modules = (f"{_BACKENDS}triton_backend",)
+    modules: tuple[str, ...] = (f"{_BACKENDS}triton_backend",)
     kind = "TritonAttnBackend"
     kernel = "interpreted"
 

@@ -64,7 +64,8 @@ class Server:
         self.texts: dict[str, list[int]] = {}
         self.waiting: list[Any] = []
         self.flight: deque[Step] = deque()
-        self.chunked = self.running = self.last = None
+        self.chunked: Any = None
+        self.running = self.last = None
         #: What the slots hold of full layers, and of window layers
         self.full, self.near = (torch.zeros(size + page, dtype=torch.int64) for size in slots)
         self.wrong: set[str] = set()

@@ -33,7 +33,7 @@ def _shorter(it: Deployment) -> Fact:
     chunk, alignment = it.number("chunked-prefill-size"), it.variables().get(_ALIGNED[name], _ALIGNMENT)
     if not chunk.values:
         return unknown(f"{chunk.why}; the engine goes by the memory of the GPU" if it.gpu else NO_GPU)
-    if chunk.values[0] <= 0:
+    if int(chunk.values[0]) <= 0:
         return known(OFF, f"{chunk.why} {chunk.values[0]}")
     ranks = it.number("dp-size", 1) if it.given("enable-dp-attention") else known(1, "")
     try:

@@ -151,7 +151,8 @@ def cache_finished_req(call: Any, instance: Any, req: Any) -> Any:
 
 def give_back(tree: Any, req: Any, flying: int = 0) -> None:
     """Free what the request was cached with before its last `flying` chunks, and what others were that have none in flight."""
-    due, later = [], []
+    due: list[Any] = []
+    later: list[Any] = []
     for one in vars(tree).pop(_HELD, ()):
         if one.req is req:
             one = one._replace(age=one.age + 1)

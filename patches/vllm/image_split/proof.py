@@ -47,7 +47,7 @@ class Images(Windows):
 class _Server:
     """What the worker and the layers of an engine do. A step gives each request a token that has computed all it has."""
 
-    def __init__(self, engine: Images, seed: int):
+    def __init__(self, engine: Any, seed: int):
         self.engine, self.draw, self.both_ways = engine, random.Random(seed), engine.config.model_config.is_mm_prefix_lm
         self.images: dict[str, list[tuple[int, int]]] = {}
         self.log: list[Any] = []

@@ -74,7 +74,7 @@ class Proof(Windowed):
 class Server:
     """The runner of an engine, and of each request its text and how much of it is computed."""
 
-    def __init__(self, engine: Windows, seed: int):
+    def __init__(self, engine: Any, seed: int):
         import torch
 
         self.engine, self.draw = engine, random.Random(seed)
