@@ -25,11 +25,13 @@ def left_out(target: Any, instance: Any, scheduler_output: Any) -> list[Any]:
         return []
     if getattr(instance, "use_v2_model_runner", False):  # from 0.12.0
         return []
-    requests = [request for request in instance.running if request.request_id not in scheduled]
-    for request in map(instance.requests.get, resumed):  # up to 0.13.0, preemption left them their placeholders
-        if request.num_computed_tokens + scheduled[request.request_id] < request.num_tokens:
-            requests.append(request)
-    return [request for request in requests if request.spec_token_ids and not ends(request, instance.max_model_len)]
+    waiting = [request for request in instance.running if request.request_id not in scheduled]
+    back = [  # up to 0.13.0, preemption left them their placeholders
+        request
+        for request in map(instance.requests.get, resumed)
+        if request.num_computed_tokens + scheduled[request.request_id] < request.num_tokens
+    ]
+    return [request for request in (*waiting, *back) if request.spec_token_ids and not ends(request, instance.max_model_len)]
 
 
 def ends(request: Any, longest: int) -> bool:
