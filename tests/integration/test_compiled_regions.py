@@ -118,6 +118,7 @@ REGIONS = {
     "MambaHybridModelState": {"": PLAN},
     "MambaPrefillCheckpointBuilder": {"": PLAN},
     "Scheduler": {"": PLAN},
+    "AsyncScheduler": {"": PLAN},
 }
 
 
