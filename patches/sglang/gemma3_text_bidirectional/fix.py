@@ -29,7 +29,7 @@ FIX = Fix(
     default=True,
     default_reason="silent wrong output; later releases are causal for text, too",
     targets=(Target(wrap.forward_extend, needed=wrap.sees_later_tokens, paths=(f"{_BACKEND}.forward_extend",)),),
-    # What a layer says, what the backend allows, and what the kernel makes of it
+    # The layer's own words, the backend's leave, and the kernel's reading of both
     witnesses=(
         "sglang.srt.models.gemma3_causal:Gemma3Attention.__init__",
         f"{_BACKEND}.__init__",

@@ -21,7 +21,7 @@ FIX = Fix(
     upstream=Upstream("sgl-project/sglang"),
     hardware="any GPU (Qwen3-Next, Jet-Nemotron)",
     targets=(Target(wrap.clear, needed=wrap.keeps, paths=(f"{_CACHE}.memory_pool:MambaPool.clear",)),),
-    # Who keeps states, who empties the pool, and who begins with what a state holds
+    # Keepers of states, the flush of the pool, and the first read of a state
     witnesses=(
         f"{_CACHE}.memory_pool:MambaPool",
         f"{_CACHE}.memory_pool:HybridReqToTokenPool",

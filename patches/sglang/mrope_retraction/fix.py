@@ -32,7 +32,7 @@ FIX = Fix(
             paths=(f"{_REQUEST}.init_next_round_input",),
         ),
     ),
-    # Who takes a request back, and what a batch reads of it
+    # The way of a request back into the queue, and a batch's reading of it
     witnesses=(
         f"{_REQUEST}.reset_for_retract",
         "sglang.srt.model_executor.forward_batch_info:ForwardBatch._compute_mrope_positions",

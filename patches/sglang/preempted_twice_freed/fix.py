@@ -27,7 +27,7 @@ FIX = Fix(
             paths=(f"{_MANAGERS}.schedule_policy:PrefillAdder.preempt_to_schedule",),
         ),
     ),
-    # What preempts, what a preemption frees, and when a request has ended
+    # The choice of whom to preempt, the slots that become free, and the end of a request
     witnesses=(
         f"{_MANAGERS}.schedule_policy:PrefillAdder.__init__",
         f"{_MANAGERS}.schedule_batch:ScheduleBatch.release_req",

@@ -35,7 +35,7 @@ FIX = Fix(
             paths=(f"{_MANAGERS}.scheduler:Scheduler.init_deterministic_inference_config",),
         ),
     ),
-    # What gives a chunk its size, what cuts a prompt, and what refuses such a launch (from 0.5.22 on)
+    # The size of a chunk, the cut of a prompt, and the refusal of such a launch (from 0.5.22 on)
     witnesses=(
         f"{_MANAGERS}.scheduler:Scheduler.init_chunked_prefill",
         f"{_MANAGERS}.scheduler:Scheduler.check_truncation_align_fits_chunk",

@@ -27,7 +27,7 @@ FIX = Fix(
             paths=(f"{_MODELS}.qwen2_vl:Qwen2VisionAttention.split_qkv",),
         ),
     ),
-    # What the projection gives a rank, who splits it, and what the function makes of it
+    # A rank's part of the projection, its splitter, and the function that reads it
     witnesses=(
         f"{_MODELS}.dots_ocr:DotsVisionAttention",
         f"{_LINEAR}:QKVParallelLinear",

@@ -29,7 +29,7 @@ FIX = Fix(
             paths=(f"{_MODELS}.qwen2_vl:Qwen2VisionAttention.split_qkv",),
         ),
     ),
-    # What the projection gives a rank, and how many ranks there are
+    # A rank's part of the projection, and the number of ranks
     witnesses=(
         f"{_MODELS}.qwen2_vl:Qwen2VisionAttention.__init__",
         f"{_MODELS}.dots_ocr:DotsVisionAttention",

@@ -31,7 +31,7 @@ FIX = Fix(
     default=True,
     default_reason="the engine dies; upstream corrected it in 0.25.0, in the runner and in the sampler",
     targets=(Target(wrap.update_after_schedule, needed=wrap.left_out, paths=(f"{_SCHEDULER}._update_after_schedule",)),),
-    # What leaves requests out, what puts drafts in the place of placeholders, and what embeds them
+    # The step that leaves requests out, the drafts that replace placeholders, and the embedding of both
     witnesses=(
         "vllm.v1.core.sched.scheduler:Scheduler.schedule",
         f"{_RUNNER}._preprocess",
