@@ -18,7 +18,7 @@ FIX = Fix(
         "cache keeps, and zeroes none. A prompt begins with what its state holds."
     ),
     correction="A flush zeroes all states, if one of them is not free. Nothing else changes.",
-    upstream=Upstream("sgl-project/sglang"),
+    upstream=Upstream("sgl-project/sglang", pull=14209),
     hardware="any GPU (Qwen3-Next, Jet-Nemotron)",
     targets=(Target(wrap.clear, needed=wrap.keeps, paths=(f"{_CACHE}.memory_pool:MambaPool.clear",)),),
     # Keepers of states, the flush of the pool, and the first read of a state

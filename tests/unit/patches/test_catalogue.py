@@ -24,6 +24,11 @@ def test_a_fix_that_is_on_says_why(fix):
 
 
 @pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
+def test_a_fix_names_a_thread_or_a_report(fix):
+    assert fix.upstream.links
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
 def test_a_symptom_can_be_read_aloud(fix):
     """Sentences of at most 25 words, each with a noun for its subject."""
     sentences = re.split(r"(?<=[.!?]) (?=[A-Z`])", fix.symptom)

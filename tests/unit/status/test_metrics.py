@@ -161,7 +161,7 @@ def test_a_scrape_of_thousands_of_ended_records_takes_little(tmp_path, mine):
         metrics.families()
         taken.append(time.process_time() - begin)
     print([f"{each * 1e3:.1f} ms" for each in taken])
-    assert max(taken) < 0.05
+    assert max(taken) < 0.1 and sorted(taken)[2] < 0.05  # the garbage of a whole test process may fall into one of them
 
 
 def test_all_of_them_are_counted_in_the_end(tmp_path):
