@@ -6,10 +6,10 @@ text has none, and its layers are causal for the call.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from attnfix.compat.fix import Call
+from attnfix.patches.sglang.shared import launch
 
 _BOTH_WAYS = "decoder_bidirectional"
 
@@ -23,7 +23,7 @@ def sees_later_tokens(target: Any, instance: Any, layer: Any) -> bool:
 
 def _writes_text() -> bool:
     """Whether the model is a Gemma 3 that reads in one direction. EmbeddingGemma reads in both."""
-    config = sys.modules["sglang.srt.server_args"].get_global_server_args().get_model_config().hf_text_config
+    config = launch.server_args().get_model_config().hf_text_config
     return config.model_type == "gemma3_text" and not getattr(config, "use_bidirectional_attention", False)
 
 

@@ -1,13 +1,27 @@
-"""How the server of this process was launched, for looks that run while a model is loaded."""
+"""How the server of this process was launched."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 #: Who says it: from 0.5.15 on, and from 0.5.3.post2 on
 _ASKED = ("sglang.srt.runtime_context", "get_server_args"), ("sglang.srt.server_args", "get_global_server_args")
+
+#: Arguments of a server that let others read its keys and values, or names of them -> who does
+_READERS = {
+    "enable_lmcache": "LMCache",
+    "enable_flexkv": "FlexKV",
+    "radix_cache_backend": "the radix cache of --radix-cache-backend",
+    "enable_unified_cache_external_linker": "an external cache",
+}
+
+
+def reader(args: Any, more: Mapping[str, str]) -> str | None:
+    """Who reads keys of a server that was launched with these arguments; `more`: arguments that count beside the usual ones."""
+    return next((who for name, who in {**more, **_READERS}.items() if getattr(args, name, None)), None)
 
 
 def server_args() -> Any | None:

@@ -7,7 +7,6 @@ find it there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MethodType, SimpleNamespace
 from typing import Any
@@ -16,19 +15,11 @@ from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared import launch
 from attnfix.patches.shared.attribute import attribute
 from attnfix.patches.shared.rebound import rebound
+from attnfix.patches.shared.yarn_scale import of_pair, usual_scale
 
 _CLASS, _FREQUENCIES, _RANGE, _ROUNDED = (
     "YaRNScalingRotaryEmbedding", "_compute_inv_freq", "_yarn_find_correction_range", "truncate",
 )  # fmt: skip
-#: Arguments of a server that give its keys to others, or keys of others to it -> who that is. Storage can be attached to
-#: HiCache while it serves
-READERS = {
-    "enable_hierarchical_cache": "HiCache, whose storage outlives a server,",
-    "enable_lmcache": "LMCache",
-    "enable_flexkv": "FlexKV",
-    "radix_cache_backend": "the radix cache of --radix-cache-backend",
-    "enable_unified_cache_external_linker": "an external cache",
-}
 
 
 def sharer(args: Any) -> str | None:
@@ -37,7 +28,8 @@ def sharer(args: Any) -> str | None:
         return "the launch of this server is not known: another one perhaps"
     if args.disaggregation_mode != "null":
         return "the other half of --disaggregation-mode"
-    return next((who for name, who in READERS.items() if getattr(args, name, None)), None)
+    # Storage can be attached to HiCache while it serves
+    return launch.reader(args, {"enable_hierarchical_cache": "HiCache, whose storage outlives a server,"})
 
 
 def unread(target: Any, instance: Any, rope_scaling: Any = None) -> tuple[bool, float | None] | None:
@@ -87,18 +79,10 @@ def bound(dimension: float) -> float:
 def own_scale(rope: Mapping[str, Any]) -> float | None:
     """The scale of queries and keys that `mscale` and `mscale_all_dim` ask for; None where the engine's is it.
 
-    Transformers takes 0 as not given. It puts `attention_factor` over both, which the engine does not read. `attn_factor` is
-    the engine's alone: a config.json may have the right scale by it. The first config.json of Mistral Medium 3.5, and quantized
-    copies, have both by mistake, and no scaling of queries; Ministral 3 has both and means them.
+    Transformers puts `attention_factor` over both, which the engine does not read. `attn_factor` is the engine's alone: a
+    config.json may have the right scale by it.
     """
-    pair: tuple[Any, Any] = rope.get("mscale"), rope.get("mscale_all_dim")
-    meant = all(pair) and rope.get("llama_4_scaling_beta")
-    if not meant or any(rope.get(name) is not None for name in ("attention_factor", "attn_factor")):
+    if any(rope.get(name) is not None for name in ("attention_factor", "attn_factor")):
         return None
-    factor = rope.get("factor", 1.0)
-    of_pair, of_all = (usual_scale(factor, times) for times in pair)
-    return None if of_pair / of_all == usual_scale(factor) else of_pair / of_all
-
-
-def usual_scale(factor: float, times: float = 1.0) -> float:
-    return 0.1 * times * math.log(factor) + 1.0 if factor > 1 else 1.0
+    scale = of_pair(rope)
+    return None if scale == usual_scale(rope.get("factor", 1.0)) else scale

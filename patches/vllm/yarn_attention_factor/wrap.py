@@ -6,11 +6,11 @@ name another one. The table is written anew in its place: code that was compiled
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from attnfix.compat.fix import Call
+from attnfix.patches.shared.yarn_scale import of_pair, usual_scale
 from attnfix.patches.vllm.shared.current_config import current, kept_here
 
 #: Another platform's own embedding may keep copies of its table
@@ -50,17 +50,11 @@ def scale(asked: float) -> float:
 
 
 def own_scale(rope: Mapping[str, Any]) -> float | None:
-    """`attention_factor`, else what both `mscale` and `mscale_all_dim` give. None where the engine's is it.
+    """`attention_factor`, else what `mscale` and `mscale_all_dim` ask for. None where the engine's is it.
 
-    Transformers and 0.30.0 take both anyhow. The first config.json of Mistral Medium 3.5, and quantized copies, have 1 and 1 by
-    mistake, and no scaling of queries; Ministral 3 has both and means them.
+    Transformers and 0.30.0 take the pair of every checkpoint.
     """
     factor, own = rope.get("factor"), rope.get("attention_factor")
-    pair: tuple[Any, Any] = rope.get("mscale"), rope.get("mscale_all_dim")
-    if factor and own is None and all(pair) and rope.get("llama_4_scaling_beta"):
-        own = usual_scale(factor, pair[0]) / usual_scale(factor, pair[1])
+    if factor and own is None:
+        own = of_pair(rope)
     return None if not factor or own in (None, usual_scale(factor)) else float(own)
-
-
-def usual_scale(factor: float, times: float = 1.0) -> float:
-    return 0.1 * times * math.log(factor) + 1.0 if factor > 1 else 1.0

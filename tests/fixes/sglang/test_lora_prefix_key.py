@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import FunctionType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +11,7 @@ from attnfix.compat.arming import serving_failure
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.sglang.lora_prefix_key import wrap
 from attnfix.patches.sglang.lora_prefix_key.fix import FIX
+from attnfix.patches.sglang.shared import launch
 from tests.support import one_call
 
 TARGET = one_call.target_of(FIX, "__init__")
@@ -26,18 +27,19 @@ class Req:
         self.extra_key = extra_key
 
 
-def key(adapter, extra_key, args=LORA, state=None, asks="get_global_server_args"):
+def key(adapter, extra_key, args=LORA, state=None, asks=("sglang.srt.server_args", "get_global_server_args")):
     """The key that the request has, and how many corrections were counted. `asks`: how the release says its arguments."""
     state = state or FixState(FIX)
-    given = {asks: lambda: args} if asks else {}
-    init = FunctionType(Req.__init__.__code__, given, "__init__", Req.__init__.__defaults__)
-    one_call.run(TARGET, init, state, request := object.__new__(Req), "r", adapter, extra_key)
+    if asks:
+        sys.modules[asks[0]] = SimpleNamespace(**{asks[1]: lambda: args})
+    one_call.run(TARGET, Req.__init__, state, request := object.__new__(Req), "r", adapter, extra_key)
     return request.extra_key, state.counters.corrections
 
 
 @pytest.fixture(autouse=True)
 def no_engine(monkeypatch):
-    monkeypatch.delitem(sys.modules, CONTEXT, raising=False)
+    for module in ("sglang.srt.server_args", "sglang.srt.runtime_context"):
+        monkeypatch.setitem(sys.modules, module, None)
 
 
 @pytest.mark.parametrize("sent", [ID, "tenant" + ID, ID + "\0", ID + "\0\0"])
@@ -61,18 +63,18 @@ def test_servers_without_adapters_keep_their_keys(args, corrections):
     assert key(None, ID, SimpleNamespace(**args))[1] == corrections
 
 
-def test_how_the_server_was_launched_is_asked_in_each_release(monkeypatch):
+def test_how_the_server_was_launched_is_asked_in_each_release():
     assert key(None, ID, asks=None)[1] == 1  # 0.5.3: nobody says
-    monkeypatch.setitem(sys.modules, CONTEXT, SimpleNamespace(get_server_args=lambda: SimpleNamespace(enable_lora=False)))
-    assert key(None, ID, asks=None)[1] == 0
+    asks = "sglang.srt.runtime_context", "get_server_args"
+    assert key(None, ID, SimpleNamespace(enable_lora=False), asks=asks)[1] == 0
 
 
 @pytest.mark.parametrize("error, armed", [(MemoryError, True), (ValueError, False)])
 def test_no_rank_alone_looks_for_another_key_and_want_of_memory_is_that_of_one_request(monkeypatch, error, armed):
-    def raises(names):
+    def raises():
         raise error
 
-    monkeypatch.setattr(wrap, "server_args", raises)
+    monkeypatch.setattr(launch, "server_args", raises)
     monkeypatch.setattr(serving_failure, "_rank", lambda: "rank 1 of 2")
     state = FixState(FIX)
     init = one_call.wrapper(TARGET, Req.__init__, state).function
@@ -81,9 +83,9 @@ def test_no_rank_alone_looks_for_another_key_and_want_of_memory_is_that_of_one_r
     assert state.armed == armed
 
 
-@pytest.mark.parametrize("reader, who", wrap._READERS.items())
+@pytest.mark.parametrize("reader, who", {**wrap._READERS, **launch._READERS}.items())
 def test_keys_that_others_read_stay_and_the_state_says_why(reader, who):
     state = FixState(FIX)
     args = SimpleNamespace(enable_lora=True, **{reader: "file"})
     assert key(None, ID, args, state) == (ID, 0)
-    assert who in state.as_dict()["reason"]
+    assert f"{who} reads" in state.as_dict()["reason"]
