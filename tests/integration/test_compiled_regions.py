@@ -48,6 +48,7 @@ REGIONS = {
     "Indexer": {"": PLAN},
     "Mamba2AttnBackend": {"": PLAN},
     "MambaAttnBackendBase": {"": PLAN},
+    "InputProcessor": {"": PLAN},
     "MambaMixer2": {"": OPERATOR},
     "MambaRadixCache": {"": PLAN},
     "PrefillAdder": {"": PLAN},
