@@ -42,6 +42,7 @@ REGIONS = {
     "FlashInferMultiStepDraftBackend": {"": PLAN},
     "fused_gdn_gating": {"": OPERATOR},
     "fused_sigmoid_gating_recurrent": {"": TRACED},
+    "Exaone4Attention": {"": PLAN},
     "Gemma3ForConditionalGeneration": {"": PLAN},
     "HybridAttnBackend": {"": PLAN},
     "HybridLinearAttnBackend": {"": PLAN},
