@@ -24,6 +24,7 @@ OPTIONAL = {
     "vllm": (
         "flashinfer", "torchvision", "cbor2", "gguf", "uvloop", "cpuinfo", "openai_harmony", "cachetools", "cloudpickle",
         "prometheus_client", "xgrammar", "llguidance", "blake3", "setproctitle", "numba", "mistral_common", "diskcache",
+        "lmformatenforcer",
     ),
 }  # fmt: skip
 

@@ -976,6 +976,17 @@ def experts(it: Deployment) -> Fact:
     return known(OFF if dense else ON, "config.json")
 
 
+def _adapters_change(it: Deployment) -> Fact:
+    """Whether LoRA adapters may be loaded under the names of others."""
+    name = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
+    return known(ON, f"${name}") if it.truth(name) else unknown(f"${name} is not set: a resolver may load adapters")
+
+
+def _kv_events(it: Deployment) -> Fact:
+    fact = it.option("kv-events-config.enable_kv_cache_events", "false")
+    return Fact(tuple(OFF if str(value).lower() == "false" else ON for value in fact.values), fact.why)
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -1014,4 +1025,7 @@ FACTS: Makers = {
     "states in another format than KV": foreign_states,
     "loads beside steps": loads_beside_steps,
     "experts": experts,
+    "LoRA adapters": lambda it: it.option("enable-lora", OFF),
+    "adapters change while serving": _adapters_change,
+    "KV events": _kv_events,
 }

@@ -66,6 +66,8 @@ _FOLDERS = (
     "dynamic_ntk_base",
     "gdn_token_order",
     "mamba_draft_count_assert",
+    "tower_lora_encoder_cache",
+    "exaone4_nope",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -24,8 +24,8 @@ FIX = Fix(
     correction=(
         "Name and path go into the hashes as a tuple, as in 0.31.0. An adapter that is loaded again from its path keeps its "
         "cache, also if the files there have changed. Servers with a KV connector or KV events stay as they are, since "
-        "their hashes have readers elsewhere. The encoder cache of `--enable-tower-connector-lora` goes by names to 0.33.0, "
-        "and stays so (issue 44939)."
+        "their hashes have readers elsewhere. The encoder cache of `--enable-tower-connector-lora` goes by names, too: that is "
+        "vllm.tower-lora-encoder-cache."
     ),
     upstream=Upstream("vllm-project/vllm", issue=30931),
     hardware="any GPU (LoRA adapters with prefix caching, without a KV connector and without KV events)",

@@ -13,11 +13,10 @@ from typing import Any
 
 from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
+from attnfix.patches.vllm.shared.adapter_paths import AdapterPaths, reader
 
 UTILS = "vllm.v1.core.kv_cache_utils"
-#: Name of an adapter -> its path in this process, or none where it has had several
-_paths: dict[str, str] = {}
-_NAMES = 10_000
+_paths = AdapterPaths()
 
 
 def has_adapter(target: Any, instance: Any, request: Any) -> bool:
@@ -33,27 +32,9 @@ def preprocess_add_request(call: Call, instance: Any) -> Any:
     """Returns the engine's request and its wave. The request keeps its hasher, and hashes its answer by it, too."""
     with attribute(instance, "request_block_hasher", with_paths(instance.request_block_hasher)):
         result = call()
-    if had_another_path(result[0].lora_request):
+    if _paths.had_another(result[0].lora_request):
         call.corrected()
     return result
-
-
-def had_another_path(adapter: Any) -> bool:
-    """Whether the engine would look for the prompt in blocks that an adapter of this name wrote from another path."""
-    path = str(adapter.lora_path)
-    if len(_paths) > _NAMES:
-        _paths.clear()
-    if mistaken := _paths.setdefault(adapter.lora_name, path) != path:
-        _paths[adapter.lora_name] = ""
-    return mistaken
-
-
-def reader(config: Any) -> str | None:
-    """Who reads hashes of blocks outside of the engine's own cache."""
-    if config.kv_transfer_config is not None:
-        return f"KV connector {config.kv_transfer_config.kv_connector}"
-    events = config.kv_events_config
-    return "subscriber of KV events" if events is not None and events.enable_kv_cache_events else None
 
 
 @lru_cache(maxsize=4)

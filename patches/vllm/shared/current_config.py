@@ -20,7 +20,21 @@ def kept_here(target: Any, config: Any) -> bool:
     if getattr(getattr(config, "load_config", None), "load_format", None) == "tensorizer":
         target.leave_out("a tensorizer file brings rotary tables of its own")
         return False
+    return not shares_keys(target, config)
+
+
+def shares_keys(target: Any, config: Any) -> bool:
+    """Whether a KV connector shares the keys, which a correction rotates in another way. Says so."""
     if config.kv_transfer_config is None:
-        return True
+        return False
     target.leave_out(f"a KV connector {config.kv_transfer_config.kv_connector} shares keys, which would be rotated otherwise")
-    return False
+    return True
+
+
+def has_folder_of_code(target: Any, config: Any) -> bool:
+    """Whether compiled code is looked for in a folder of a given name, where some may lie that was compiled without a
+    correction. Says so. Other folders are named by a hash of the model's config, among others."""
+    if not config.compilation_config.cache_dir:
+        return False
+    target.leave_out("compilation_config.cache_dir is set, where code may lie that was compiled without the correction")
+    return True

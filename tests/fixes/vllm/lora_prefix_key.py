@@ -16,7 +16,7 @@ DEPLOYMENTS = [
     ("0.25.1", "Llama", "h100", VLLM, NOT_HIT, "LoRA adapters: off"),
     ("0.25.1", "Llama", "h100", _UPDATES + "--no-enable-prefix-caching", NOT_HIT, "prefix-caching"),
     ("0.25.1", "Nemotron", "h100", _UPDATES, NOT_HIT, "for hybrids"),
-    ("0.25.1", "Llama", "h100", _LORA, POSSIBLE, "cache_salt may equal a name"),
+    ("0.25.1", "Llama", "h100", _LORA, POSSIBLE, "a resolver may load adapters"),
     ("0.25.1", "Llama", "h100", _UPDATES + "--runner pooling", POSSIBLE, "--runner"),
     ("0.25.1", None, "h100", _UPDATES, POSSIBLE, "config.json"),
 ]  # fmt: skip

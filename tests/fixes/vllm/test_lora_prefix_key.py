@@ -17,6 +17,7 @@ from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.status.fix_state import EFFECTIVE, INSTALLED, OFF, Event, FixState
 from attnfix.patches.vllm.lora_prefix_key import wrap
 from attnfix.patches.vllm.lora_prefix_key.fix import FIX
+from attnfix.patches.vllm.shared.adapter_paths import AdapterPaths
 from tests.support import one_call
 
 TARGET = one_call.target_of(FIX, "preprocess_add_request")
@@ -36,7 +37,7 @@ def get_request_block_hasher(size):
 
 @pytest.fixture
 def utils(monkeypatch):
-    monkeypatch.setattr(wrap, "_paths", {})
+    monkeypatch.setattr(wrap, "_paths", AdapterPaths())
     module = ModuleType(wrap.UTILS)
     exec(ENGINE, vars(module))
     monkeypatch.setitem(sys.modules, wrap.UTILS, module)

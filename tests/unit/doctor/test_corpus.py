@@ -66,6 +66,7 @@ _WITHOUT_A_HIT = {
         "vllm.pooling-chunk-race",
         "vllm.rocm-mm-prefix",
         "vllm.swa-early-free",
+        "vllm.tower-lora-encoder-cache",
         "vllm.yarn-attention-factor",
     },
 }
