@@ -68,6 +68,8 @@ _FOLDERS = (
     "mamba_draft_count_assert",
     "tower_lora_encoder_cache",
     "exaone4_nope",
+    "dp_draft_hang",
+    "encoder_decoder_leak",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
