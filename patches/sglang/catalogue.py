@@ -69,6 +69,7 @@ _FOLDERS = (
     "mrope_retraction",
     "lora_captured_segments",
     "mamba_retraction",
+    "mamba_abort_leak",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

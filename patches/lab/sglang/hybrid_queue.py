@@ -25,6 +25,11 @@ from .engine import accepted, module
 _ROWS = 16
 
 
+def silent() -> Any:
+    """Takes every message, and says nothing."""
+    return tracked_states._Silent()
+
+
 class Server(tracked_states.Server):
     """tokens, states: of the pools; overlap: whether a batch is launched before the last one's result is processed."""
 
@@ -45,7 +50,8 @@ class Server(tracked_states.Server):
         kind = pools.HybridReqToTokenPool
         self.pool = kind(**accepted(kind, {
             "size": _ROWS, "mamba_size": states, "max_context_len": 256, "device": device(), "enable_memory_saver": False,
-            "cache_params": params, "speculative_num_draft_tokens": None,
+            "cache_params": params, "speculative_num_draft_tokens": None, "mamba_spec_state_size": _ROWS,
+            "enable_mamba_extra_buffer": False, "enable_overlap_schedule": overlap,
         }))  # fmt: skip
         self.states = self.pool.mamba_pool.mamba_cache.temporal
         self.allocator = module("mem_cache.allocator").TokenToKVPoolAllocator(
@@ -101,7 +107,7 @@ class Server(tracked_states.Server):
         if self.running is None:
             return None
         self.running.filter_batch()
-        if self.running.reqs and not self.running.check_decode_mem(1):
+        if self.running.reqs and not self.running.check_decode_mem():
             taken_back, *_ = self.running.retract_decode(self.args)
             self.retracted += len(taken_back)
             self.waiting += taken_back
