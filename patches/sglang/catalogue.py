@@ -69,6 +69,8 @@ _FOLDERS = (
     "mrope_retraction",
     "lora_captured_segments",
     "eagle_draft_positions",
+    "mamba_retraction",
+    "mamba_abort_leak",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
