@@ -68,6 +68,7 @@ _FOLDERS = (
     "gemma3_text_bidirectional",
     "mrope_retraction",
     "lora_captured_segments",
+    "future_slots",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -59,6 +59,7 @@ REGIONS = {
     "ScheduleBatch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "SWARadixCache": {"": PLAN},
+    "TpModelWorkerClient": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
     "MRotaryEmbedding": {"": PLAN},  # gives the layer the engine's own rotation, which a compiler sees
     "overlap_utils": {"": PLAN},
