@@ -71,6 +71,11 @@ _FOLDERS = (
     "eagle_draft_positions",
     "mamba_retraction",
     "mamba_abort_leak",
+    "future_slots",
+    "layered_eagle_last_slot",
+    "drafter_idle_rank",
+    "vision_idle_rank",
+    "window_deferred_chunk",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
