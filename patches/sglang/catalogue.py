@@ -65,6 +65,7 @@ _FOLDERS = (
     "mamba_flush",
     "preempted_twice_freed",
     "vision_padded_positions",
+    "gemma3_mixed_images",
     "gemma3_text_bidirectional",
     "mrope_retraction",
     "lora_captured_segments",
