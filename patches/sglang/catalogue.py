@@ -67,6 +67,7 @@ _FOLDERS = (
     "vision_padded_positions",
     "gemma3_mixed_images",
     "gemma3_text_bidirectional",
+    "mrope_pairs",
     "mrope_retraction",
     "lora_captured_segments",
 )

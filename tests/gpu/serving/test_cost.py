@@ -257,6 +257,7 @@ LEFT_OUT = {
     "sglang.dsa-index-rope": "an argument while a model is made; its kernel is the same one",
     "sglang.vision-padded-positions": "stock ends at the first request",
     "sglang.gemma3-text-bidirectional": "no launch more; an attribute on the host for each layer of a prefill",
+    "sglang.mrope-pairs": "not measured; the launches that 0.5.3 makes for each layer",
     "sglang.mrope-retraction": "stock ends at the first request that needs it",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
