@@ -264,6 +264,7 @@ LEFT_OUT = {
     "sglang.drafter-idle-rank": "stock ends at the first step that needs it, and ranks with requests are left alone",
     "sglang.vision-idle-rank": "stock ends at the first step that needs it, and ranks with requests are left alone",
     "sglang.window-deferred-chunk": "it launches nothing; a look at each chunk of a prompt",
+    "sglang.mrope-pairs": "not measured; the launches that 0.5.3 makes for each layer",
     "sglang.mrope-retraction": "stock ends at the first request that needs it",
     "sglang.eagle-draft-positions": "one addition over a few numbers in a round; random weights accept no drafts",
     "sglang.mamba-retraction": "stock ends at the first request that needs it",

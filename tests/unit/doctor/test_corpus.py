@@ -31,6 +31,7 @@ _WITHOUT_A_HIT = {
         "sglang.flashinfer-fp8-prefix",
         "sglang.flashinfer-soft-cap",
         "sglang.gdn-page-grid",
+        "sglang.gemma3-mixed-images",
         "sglang.gemma3-text-bidirectional",
         "sglang.hybrid-chunk-metadata",
         "sglang.kv-scales-file",
