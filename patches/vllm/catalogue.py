@@ -67,6 +67,7 @@ _FOLDERS = (
     "gdn_token_order",
     "gdn_draft_conv_slots",
     "gdn_draft_gates",
+    "gdn_fewer_drafts",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
