@@ -70,6 +70,9 @@ _FOLDERS = (
     "exaone4_nope",
     "dp_draft_hang",
     "encoder_decoder_leak",
+    "gdn_draft_conv_slots",
+    "gdn_draft_gates",
+    "gdn_fewer_drafts",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
