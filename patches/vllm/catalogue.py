@@ -69,6 +69,7 @@ _FOLDERS = (
     "gdn_draft_gates",
     "gdn_fewer_drafts",
     "mamba2_undrafted_step",
+    "draft_first_step_slots",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

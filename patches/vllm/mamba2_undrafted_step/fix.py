@@ -26,7 +26,7 @@ FIX = Fix(
         "behind their accepted drafts, which 0.19-0.31 does not look at. A step stays as it is where a decode behind accepted "
         "drafts stands behind a longer row, where a prompt of one token begins, and with `mamba_cache_mode` all."
     ),
-    upstream=Upstream("vllm-project/vllm", issue=39273),
+    upstream=Upstream("vllm-project/vllm", pull=56531),
     hardware="any GPU (models with Mamba2 layers and speculative decoding)",
     default_reason="upstream corrected the crash otherwise: 0.19 goes on from another state",
     harm=CRASH,
