@@ -240,6 +240,7 @@ LEFT_OUT = {
     "vllm.exaone4-nope": "layers rotate less; an attribute is set while the model is loaded",
     "vllm.gdn-draft-conv-slots": "not measured yet; one small copy in a step with prefills",
     "vllm.gdn-draft-gates": "not measured yet; two small launches a layer, in steps in which stock is wrong",
+    "vllm.draft-first-step-slots": "it launches nothing, and gives a prompt at most one block a step earlier",
     "vllm.gdn-fewer-drafts": "stock ends at the first step that needs it, or is wrong there",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
