@@ -78,6 +78,7 @@ _FOLDERS = (
     "drafter_idle_rank",
     "vision_idle_rank",
     "window_deferred_chunk",
+    "mamba_pool_full",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

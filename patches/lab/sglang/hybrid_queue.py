@@ -38,6 +38,7 @@ class Server(tracked_states.Server):
 
         served = construction.serve("--attention-backend", "triton", config=tracked_states.QWEN3_NEXT, draft=False)
         self.served, self.overlap, self.args, self.sizes = served, overlap, served.server_args, (tokens, states)
+        self.rows = min(_ROWS, states)  # the engine's table of states has no more
         self.texts: dict[str, list[int]] = {}
         self.waiting: list[Any] = []
         self.queue: deque[Any] = deque()
@@ -49,7 +50,7 @@ class Server(tracked_states.Server):
         pools, params = module("mem_cache.memory_pool"), tracked_states.cache_params(served)
         kind = pools.HybridReqToTokenPool
         self.pool = kind(**accepted(kind, {
-            "size": _ROWS, "mamba_size": states, "max_context_len": 256, "device": device(), "enable_memory_saver": False,
+            "size": self.rows, "mamba_size": states, "max_context_len": 256, "device": device(), "enable_memory_saver": False,
             "cache_params": params, "speculative_num_draft_tokens": None, "mamba_spec_state_size": _ROWS,
             "enable_mamba_extra_buffer": False, "enable_overlap_schedule": overlap,
         }))  # fmt: skip
@@ -147,6 +148,6 @@ class Server(tracked_states.Server):
             + abs(states - free - tree.mamba_evictable_size())
             + tree.full_protected_size()
             + tree.mamba_protected_size()
-            + _ROWS
+            + self.rows
             - self.pool.available_size()
         )
