@@ -59,6 +59,7 @@ _FOLDERS = (
     "trtllm_mha_draft_pool",
     "encoder_prefix_cache",
     "yarn_settings",
+    "cohere2_rope",
     "dsa_index_rope",
     "short_chunk_hang",
     "window_recovery",

@@ -60,6 +60,7 @@ REGIONS = {
     "SchedulerBatchResultProcessor": {"": PLAN},
     "SWARadixCache": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
+    "CohereAttention": {"": PLAN},  # gives layers without positions a function that a compiler sees
     "MRotaryEmbedding": {"": PLAN},  # gives the layer the engine's own rotation, which a compiler sees
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},

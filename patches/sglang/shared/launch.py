@@ -8,6 +8,15 @@ from typing import Any
 
 #: Who says it: from 0.5.15 on, and from 0.5.3.post2 on
 _ASKED = ("sglang.srt.runtime_context", "get_server_args"), ("sglang.srt.server_args", "get_global_server_args")
+#: Arguments of a server that give its keys to others, or keys of others to it -> who that is. Storage can be attached to
+#: HiCache while it serves
+READERS = {
+    "enable_hierarchical_cache": "HiCache, whose storage outlives a server,",
+    "enable_lmcache": "LMCache",
+    "enable_flexkv": "FlexKV",
+    "radix_cache_backend": "the radix cache of --radix-cache-backend",
+    "enable_unified_cache_external_linker": "an external cache",
+}
 
 
 def server_args() -> Any | None:
@@ -25,3 +34,12 @@ def server_args() -> Any | None:
             return args
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def sharer(args: Any) -> str | None:
+    """Who shares keys of a server that was launched with these arguments; None: nobody does."""
+    if args is None:
+        return "the launch of this server is not known: another one perhaps"
+    if args.disaggregation_mode != "null":
+        return "the other half of --disaggregation-mode"
+    return next((who for name, who in READERS.items() if getattr(args, name, None)), None)

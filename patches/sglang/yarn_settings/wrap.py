@@ -20,24 +20,6 @@ from attnfix.patches.shared.rebound import rebound
 _CLASS, _FREQUENCIES, _RANGE, _ROUNDED = (
     "YaRNScalingRotaryEmbedding", "_compute_inv_freq", "_yarn_find_correction_range", "truncate",
 )  # fmt: skip
-#: Arguments of a server that give its keys to others, or keys of others to it -> who that is. Storage can be attached to
-#: HiCache while it serves
-READERS = {
-    "enable_hierarchical_cache": "HiCache, whose storage outlives a server,",
-    "enable_lmcache": "LMCache",
-    "enable_flexkv": "FlexKV",
-    "radix_cache_backend": "the radix cache of --radix-cache-backend",
-    "enable_unified_cache_external_linker": "an external cache",
-}
-
-
-def sharer(args: Any) -> str | None:
-    """Who shares keys of a server that was launched with these arguments; None: nobody does."""
-    if args is None:
-        return "the launch of this server is not known: another one perhaps"
-    if args.disaggregation_mode != "null":
-        return "the other half of --disaggregation-mode"
-    return next((who for name, who in READERS.items() if getattr(args, name, None)), None)
 
 
 def unread(target: Any, instance: Any, rope_scaling: Any = None) -> tuple[bool, float | None] | None:
@@ -48,7 +30,7 @@ def unread(target: Any, instance: Any, rope_scaling: Any = None) -> tuple[bool, 
     found = _ROUNDED not in reads and not rope_scaling.get(_ROUNDED, True), own_scale(rope_scaling)
     if found == (False, None):
         return None
-    if shared_by := sharer(launch.server_args()):
+    if shared_by := launch.sharer(launch.server_args()):
         target.leave_out(f"{shared_by} shares keys, which would be rotated otherwise")
     return None if shared_by else found
 
