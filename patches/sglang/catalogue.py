@@ -60,6 +60,7 @@ _FOLDERS = (
     "encoder_prefix_cache",
     "yarn_settings",
     "cohere2_rope",
+    "fused_norm_yarn",
     "dsa_index_rope",
     "short_chunk_hang",
     "window_recovery",
