@@ -61,6 +61,7 @@ _FOLDERS = (
     "yarn_settings",
     "cohere2_rope",
     "fused_norm_yarn",
+    "mamba2_tensor_parallel",
     "dsa_index_rope",
     "short_chunk_hang",
     "window_recovery",
