@@ -17,7 +17,7 @@ from attnfix.patches.sglang.shared import launch
 def other_length(target: Any, instance: Any, config: Any = None) -> float | None:
     """The length that the factor asks for, where config.json has another one and the fused kernel may run."""
     found = asked_length(getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {})
-    if found in (None, config.max_position_embeddings) or not target.function.__globals__["_is_cuda"]:
+    if found is None or found == config.max_position_embeddings or not target.function.__globals__["_is_cuda"]:
         return None
     args = launch.server_args()
     if args is not None and not args.enable_fused_qk_norm_rope:

@@ -68,6 +68,12 @@ def test_so_are_other_gpus(monkeypatch):
     assert made(monkeypatch, YARN) == (40960, 0)
 
 
+def test_so_is_a_layer_without_a_config():
+    state, layer = FixState(FIX), object.__new__(Layer)
+    one_call.run(FIX.targets[0], Layer.__init__, state, layer, 64)
+    assert state.armed and state.counters.corrections == 0
+
+
 def test_an_error_of_the_engine_is_the_engines(monkeypatch):
     with pytest.raises(ValueError, match="the engine's"):
         made(monkeypatch, YARN, hidden_size=-1)
