@@ -22,10 +22,10 @@ FIX = Fix(
         "Every fourth layer rotates nothing. On fa3 and trtllm_mha the others get their window; elsewhere they keep the whole "
         "context, since the engine would share out memory by the window. A server whose keys others share stays as it is."
     ),
-    upstream=Upstream("sgl-project/sglang"),
+    upstream=Upstream("sgl-project/sglang", pull=16927, issue=4570),
     hardware="any GPU (Command A, Command R7B)",
     default=True,
-    default_reason="silent wrong output; 0.5.8 rotates the same layers. Keys of both kinds never meet",
+    default_reason="silent wrong output; fixed upstream to the same effect. Keys of both kinds never meet",
     targets=(Target(wrap.init, needed=wrap.of_cohere2, paths=(f"{_LAYER}.__init__",)),),
     # Who rotates, who is asked for the window, and who says how the server was launched
     witnesses=(
