@@ -732,6 +732,22 @@ def _decodes_beside(it: Deployment) -> Fact:
     return Fact(tuple(ON if value == "null" else OFF for value in role.values), role.why)
 
 
+#: Flags of what gives keys of a server to others, or keys of others to it
+_KEY_SHARERS = (
+    "enable-hierarchical-cache", "enable-lmcache", "enable-flexkv", "radix-cache-backend",
+    "enable-unified-cache-external-linker",
+)  # fmt: skip
+
+
+def _shared(it: Deployment) -> Fact:
+    """Whether other servers, or a store that outlives this one, read or give keys."""
+    half = it.option("disaggregation-mode", "null")
+    if half.values != ("null",):
+        return known(ON, half.why) if half.values else half
+    named = next(filter(it.given, _KEY_SHARERS), None)
+    return known(ON, f"--{named}") if named else known(OFF, "none is named")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -766,4 +782,5 @@ FACTS: Makers = {
     "tokens of a page": _tokens_of_a_page,
     "LoRA adapters": _adapters,
     "decode beside kept states": _decodes_beside,
+    "others that share keys": _shared,
 }

@@ -39,3 +39,13 @@ def server_args() -> Any | None:
             return args
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def sharer(args: Any) -> str | None:
+    """Who shares keys of a server that was launched with these arguments; None: nobody does."""
+    if args is None:
+        return "the launch of this server is not known: another one perhaps"
+    if args.disaggregation_mode != "null":
+        return "the other half of --disaggregation-mode"
+    # Storage can be attached to HiCache while it serves
+    return reader(args, {"enable_hierarchical_cache": "HiCache, whose storage outlives a server,"})

@@ -30,6 +30,7 @@ _WITHOUT_A_HIT = {
         "sglang.fa3-tree-sinks",
         "sglang.flashinfer-fp8-prefix",
         "sglang.flashinfer-soft-cap",
+        "sglang.fused-norm-yarn",
         "sglang.gdn-page-grid",
         "sglang.gemma3-mixed-images",
         "sglang.gemma3-text-bidirectional",
