@@ -1,7 +1,7 @@
 """Proof of sglang.drafter-idle-rank: a step of several draft layers on a rank without requests, padded for the others or not.
 
 Real: the worker's step, fa3's plans, and the runner's pass of an idle batch. Played: the draft layers, which look at the plan
-that they would attend with, and what a batch of other ranks is padded to. Spared: a rank with requests.
+that they would attend with, and how a `ForwardBatch` is made and padded. Spared: a rank with requests.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .wrap import has_requests
 
 _WORKER = "sglang.srt.speculative.multi_layer_eagle_worker_v2"
 _RUNNER, _INPUT = "sglang.srt.model_executor.runner.eager_runner", "sglang.srt.speculative.eagle_info"
+_COMMON = "sglang.srt.speculative.eagle_worker_common"
 _VOCABULARY = 16
 
 
@@ -32,7 +33,7 @@ class Case(NamedTuple):
 
 
 class Proof(Cases):
-    modules = (_WORKER, _RUNNER, _INPUT)
+    modules = (_WORKER, _RUNNER, _INPUT, _COMMON)
     may_lack = modules
     needs = f"{_WORKER}:MultiLayerEagleDraftWorker._draft_extend_for_decode: init_forward_metadata"
     absent = "draft layers are planned once their batch is padded"
@@ -63,13 +64,16 @@ class Proof(Cases):
             use_rejection_sampling=False, chain_mtp_hidden_states=False,
         )  # fmt: skip
         forward_batch = self._batch(runner, case, drafts)
-        batch = SimpleNamespace(forward_mode=forward_batch.forward_mode, seq_lens=forward_batch.seq_lens)
-        tokens = forward_batch.input_ids
+        lengths, tokens = forward_batch.seq_lens, forward_batch.input_ids
+        batch = SimpleNamespace(
+            forward_mode=forward_batch.forward_mode, seq_lens=lengths, seq_lens_cpu=lengths, model_config=runner.model_config
+        )
         result = SimpleNamespace(
             logits_output=SimpleNamespace(hidden_states=None), next_token_ids=tokens.clone(),
             next_draft_input=SimpleNamespace(), accept_lens=torch.ones(len(case.lengths), dtype=torch.int32),
         )  # fmt: skip
-        with replaced(self.engine[_WORKER], "prepare_for_draft_extend", lambda *_, **__: forward_batch):
+        made = SimpleNamespace(init_new=lambda *_, **__: forward_batch)
+        with replaced(self.engine[_COMMON], "ForwardBatch", made):
             try:
                 worker._draft_extend_for_decode(batch, result)
             except RuntimeError as wrong:
@@ -81,10 +85,10 @@ class Proof(Cases):
         return Observation(missing if drafted == (len(case.lengths), case.layers) else float("inf"), str((seen, drafted)))
 
     def _batch(self, runner: Any, case: Case, drafts: int) -> Any:
-        """A `ForwardBatch` after verification; lengths are those with all drafts."""
+        """A `ForwardBatch` after verification, with the lengths before it."""
         import torch
 
-        count, lengths = len(case.lengths), torch.tensor(case.lengths, dtype=torch.int64)
+        count, lengths = len(case.lengths), torch.tensor(case.lengths, dtype=torch.int64) - drafts
         fields = {
             "extend_num_tokens": count * drafts, "extend_seq_lens": torch.full((count,), drafts, dtype=torch.int32),
             "extend_seq_lens_cpu": [drafts] * count, "extend_start_loc": torch.arange(count, dtype=torch.int32) * drafts,
@@ -92,7 +96,7 @@ class Proof(Cases):
         } if count else {}  # fmt: skip
         return runner.forward_batch(
             "DRAFT_EXTEND_V2" if count else "IDLE", batch_size=count, seq_lens=lengths, seq_lens_cpu=lengths,
-            seq_lens_sum=sum(case.lengths), input_ids=torch.zeros(count * drafts, dtype=torch.int64),
+            seq_lens_sum=int(lengths.sum()), input_ids=torch.zeros(count * drafts, dtype=torch.int64),
             positions=torch.zeros(count * drafts, dtype=torch.int64), req_pool_indices=torch.arange(count),
             out_cache_loc=torch.arange(count * drafts), spec_algorithm=runner.spec_algorithm,
             spec_info=self.engine[_INPUT].EagleDraftExtendInput(num_tokens_per_req=drafts), **fields,
@@ -105,7 +109,7 @@ class _Layer:
     def __init__(self, proof: Proof, runner: Any, case: Case):
         self.attn_backend = runner.backend("flashattention_backend:FlashAttentionBackend")
         self.req_to_token_pool, self.token_to_kv_pool = runner.req_to_token_pool, runner.token_to_kv_pool
-        self.model, self.device_timer, self.case = self, None, case
+        self.model, self.device_timer, self.case, self.spec_algorithm = self, None, case, runner.spec_algorithm
         self.seen: tuple[int, ...] | None = None
         self.idle = proof.engine[_RUNNER].EagerRunner._execute_idle
 

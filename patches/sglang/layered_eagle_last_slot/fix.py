@@ -13,8 +13,8 @@ FIX = Fix(
     id="sglang.layered-eagle-last-slot",
     title="Several draft layers (MiMo-V2, Step-3.5) write hidden states behind their buffer",
     symptom=(
-        "A server with several draft layers runs as many requests as it takes: it ends in an illegal memory access, or "
-        "answers are wrong at random."
+        "A server with several draft layers that is full of requests ends in an illegal memory access, or answers wrongly at "
+        "random."
     ),
     symptoms=(DIES, GARBAGE, SHARED_BATCH, SPECULATION),
     cause=(

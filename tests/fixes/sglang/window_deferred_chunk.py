@@ -10,7 +10,7 @@ DEPLOYMENTS = [
     ("0.5.11", "gpt-oss", "h100", SGL, HIT, "sliding-window KV pool: on"),
     ("0.5.11", None, "h100", SGL, POSSIBLE, "config.json"),
     ("0.5.11", "gpt-oss", "h100", SGL + "--disable-hybrid-swa-memory", NOT_HIT, "off"),
-    ("0.5.11", "gpt-oss", "h100", SGL + "--chunked-prefill-size -1", NOT_HIT, "-1"),
+    ("0.5.11", "gpt-oss", "h100", SGL + "--chunked-prefill-size -1", NOT_HIT, "prompts in chunks: off"),
     ("0.5.11", "Llama", "h100", SGL, NOT_HIT, "LlamaForCausalLM has no window layers"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
