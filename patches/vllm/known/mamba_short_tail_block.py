@@ -10,8 +10,8 @@ BUG = KnownBug(
     id="vllm.mamba-short-tail-block",
     title="Cached prefixes get convolution states of other tokens (Mamba, cache mode all)",
     symptom=(
-        "All later hits of a prefix answer worse, where a short rest wrote its convolution state over the shared one, or a "
-        "chunk ended shortly behind a block."
+        "Later hits of a prefix answer worse: a short rest wrote its convolution state over the shared one, or a chunk just "
+        "left a block."
     ),
     symptoms=(CACHED_PREFIX, GARBAGE),
     releases=(">=0.11.1,<0.32.0",),
