@@ -75,6 +75,8 @@ _FOLDERS = (
     "gdn_fewer_drafts",
     "mamba2_undrafted_step",
     "draft_first_step_slots",
+    "mamba_chunk_blocks",
+    "partial_hit_assert",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -7,8 +7,8 @@ from tests.support.deployments import CACHED, MTP_METHOD, VLLM
 
 #: release, model, GPU, launch, verdict, words of a reason
 DEPLOYMENTS = [
-    ("0.20.0", "Next", "h100", CACHED + MTP_METHOD, HIT, "prefix-caching"),
-    ("0.17.0", "Next", "h100", CACHED + "-sc.method=ngram", HIT, "prefix-caching"),
+    ("0.20.0", "Next", "h100", CACHED + MTP_METHOD, HIT, "cache mode of states: align"),
+    ("0.17.0", "Next", "h100", CACHED + "-sc.method=ngram", HIT, "cache mode of states: align"),
     ("0.20.0", "Next", "h100", VLLM + MTP_METHOD, NOT_HIT, "no --enable-prefix-caching"),
     ("0.20.0", "Next", "h100", CACHED, NOT_HIT, "speculative"),
     ("0.20.0", "Llama", "h100", CACHED + MTP_METHOD, NOT_HIT, "no layers with a recurrent state"),
