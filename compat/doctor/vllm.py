@@ -976,6 +976,24 @@ def experts(it: Deployment) -> Fact:
     return known(OFF if dense else ON, "config.json")
 
 
+def _freed_by_windows(it: Deployment) -> Fact:
+    """Whether layers that see a part of the tokens free the blocks behind it: beside full layers, the hybrid manager does."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    if it.config.get("rswa_window"):
+        return known(ON, "config.json has rswa_window")
+    chunks = it.text_config().get("attention_chunk_size") or it.architecture() == "Llama4ForConditionalGeneration"
+    windows = sliding_window_layers(it)
+    if not chunks and windows.values != (ON,):
+        return windows
+    manager = hybrid_manager(it)
+    if manager.values != (OFF,):
+        return manager
+    if chunks or "full_attention" in it.text_config().get("layer_types", ()):
+        return known(OFF, f"{manager.why}, and some layers see all tokens")
+    return unknown(f"{manager.why}: blocks are freed all the same if no layer sees all tokens, the drafter's included")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -997,6 +1015,7 @@ FACTS: Makers = {
     "speculative decoding": _speculative_decoding,
     "Mamba2 layers": mamba2_layers,
     "sliding-window layers": sliding_window_layers,
+    "blocks that windows free": _freed_by_windows,
     "ranks in lock step": _lock_step,
     "data parallel ranks": lambda it: it.number("data-parallel-size", 1),
     "pipeline parallel size": lambda it: it.number("pipeline-parallel-size", 1),

@@ -67,6 +67,7 @@ _FOLDERS = (
     "gdn_token_order",
     "dp_draft_hang",
     "encoder_decoder_leak",
+    "swa_admission_crash",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
