@@ -994,6 +994,19 @@ def _freed_by_windows(it: Deployment) -> Fact:
     return unknown(f"{manager.why}: blocks are freed all the same if no layer sees all tokens, the drafter's included")
 
 
+def _prefix_caching(it: Deployment) -> Fact:
+    """Whether prefix caching is on: by default, but for hybrid models in some releases, and for some pooling models."""
+    name = "enable-prefix-caching"
+    fact = it.option(name, ON)
+    if it.given(name) or not fact.values:
+        return fact
+    if (recurrent := recurrent_layers(it)).values != (OFF,):
+        return cached_states(it) if recurrent.values else recurrent
+    if named := next(filter(it.given, ("runner", "task", "convert")), None):
+        return unknown(f"--{named} may leave prefix caching out; set --{name}")
+    return known(ON, "on by default")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -1010,6 +1023,7 @@ FACTS: Makers = {
     "linear attention": linear_attention,
     "recurrent layers": recurrent_layers,
     "cached prefixes of a hybrid model": cached_states,
+    "prefix caching": _prefix_caching,
     "drafts from hidden states": hidden_states_drafter,
     "draft tokens of a step": _drafts_of_a_step,
     "speculative decoding": _speculative_decoding,

@@ -68,6 +68,7 @@ _FOLDERS = (
     "dp_draft_hang",
     "encoder_decoder_leak",
     "swa_admission_crash",
+    "session_stale_hash",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
