@@ -77,6 +77,8 @@ _FOLDERS = (
     "draft_first_step_slots",
     "mamba_chunk_blocks",
     "partial_hit_assert",
+    "swa_admission_crash",
+    "session_stale_hash",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -41,6 +41,7 @@ GEMMA4_VL = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": 
              "text_config": {"use_bidirectional_attention": "vision"}}  # fmt: skip
 DOTS_OCR = {"architectures": ["DotsOCRForCausalLM"], "model_type": "dots_ocr"}
 WHISPER = {"architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "is_encoder_decoder": True}
+VOXTRAL_REALTIME = {"architectures": ["VoxtralRealtimeGeneration"], "model_type": "voxtral_realtime"}
 QWEN2_VL = {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl"}
 RING = {**V2, "architectures": ["BailingMoeV2_5ForCausalLM"], "model_type": "bailing_hybrid"}
 EXAONE4 = {"architectures": ["Exaone4ForCausalLM"], "model_type": "exaone4", "sliding_window": 4096,
@@ -94,7 +95,7 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Qwen3-MoE": QWEN3_MOE, "Qwen3-MoE-YaRN": QWEN3_MOE_YARN, "Qwen-VL": QWEN_VL, "GLM-4.1V": GLM41V,
           "Command-A": {"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "sliding_window": 4096},
           "Gemma4-VL": GEMMA4_VL, "dots.ocr": DOTS_OCR, "Qwen2-VL": QWEN2_VL,
-          "Whisper": WHISPER,
+          "Whisper": WHISPER, "Voxtral-realtime": VOXTRAL_REALTIME,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
           "Nemotron-bf16": {**NEMOTRON, "torch_dtype": "bfloat16"},
           "Nemotron-pattern": {**NEMOTRON, "hybrid_override_pattern": "M*-"},
