@@ -67,6 +67,7 @@ _FOLDERS = (
     "gdn_token_order",
     "tower_lora_encoder_cache",
     "exaone4_nope",
+    "bailing_partial_rotary",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -236,6 +236,7 @@ LEFT_OUT = {
     "vllm.hybrid-stale-bits": "not measured in a server; a launch for each tensor of the pool in some steps",
     "vllm.yarn-attention-factor": "it writes a table anew while the model is loaded, and launches nothing while it serves",
     "vllm.gdn-token-order": "not measured yet; a sort of as many tokens, by another kernel up to 32 of them",
+    "vllm.bailing-partial-rotary": "layers rotate less; a width is set while the model is loaded",
     "vllm.exaone4-nope": "layers rotate less; an attribute is set while the model is loaded",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
