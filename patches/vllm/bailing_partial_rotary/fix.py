@@ -19,8 +19,8 @@ FIX = Fix(
     ),
     correction=(
         "Before the first layer is made, `rotary_dim` of the config is set to the share of a head that the factor says: layers "
-        "rotate as in 0.23.0. The config is a part of the key that compiled code is cached by; where `cache_dir` names its "
-        "folder, all stays as it is. So does a server with a KV connector, since its keys have readers elsewhere, and one that "
+        "rotate as in 0.23.0. Compiled code has a cache entry of its own; where `cache_dir` names its folder, all "
+        "stays as it is. So does a server with a KV connector, since its keys have readers elsewhere, and one that "
         "loads a tensorizer file, which brings tables of its own. With `enable_qk_norm_rope_fusion` all stays, too: its kernel "
         "misreads narrow tables (issue 51049)."
     ),
@@ -28,7 +28,10 @@ FIX = Fix(
     hardware="any GPU (checkpoints with `partial_rotary_factor` and no `rotary_dim`)",
     default=True,
     default_reason="garbage from published models by default, and 0.23.0 rotates the same width",
-    targets=(Target(wrap.init, needed=wrap.width_unread, paths=(f"{_ATTENTION}.__init__",)),),
+    targets=(
+        Target(wrap.init, needed=wrap.width_unread, paths=(f"{_ATTENTION}.__init__",)),
+        Target(wrap.compute_hash, needed=wrap.is_corrected, paths=("vllm.config.vllm:VllmConfig.compute_hash",)),
+    ),
     witnesses=(
         f"{_ATTENTION}.forward",
         f"{_ROTARY}:get_rope",
@@ -36,12 +39,11 @@ FIX = Fix(
         f"{_ROTARY}.base:RotaryEmbedding.forward_native",
         f"{_ROTARY}.base:RotaryEmbedding.forward_static",
         f"{_ROTARY}.base:RotaryEmbeddingBase.__init__",
-        # What compiled code is cached by
-        "vllm.config.model:ModelConfig.compute_hash",
     ),
     cost="Nothing while it serves; less is rotated. The model is compiled once more after it is switched on.",
     avoid="Name the rotated width: `--hf-overrides '{\"rotary_dim\": 64}'` for heads of 128 and a factor of 0.5.",
     expect="On one replica, garbage becomes answers. Each model counts once, when it is loaded.",
+    look_does="its look at the hash goes by what a correction stored",
     stays_out=AnyOf(
         Is("KV connector", ON),
         Is("--load-format", "tensorizer"),

@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from attnfix.compat.fix import Call
+from attnfix.patches.vllm.shared.compiled_code import ChangedCode
 from attnfix.patches.vllm.shared.current_config import current, has_folder_of_code, kept_here
+
+_code = ChangedCode("attnfix_rotary_factor_read")
 
 
 def width_unread(target: Any, instance: Any, config: Any) -> int | None:
@@ -33,9 +36,23 @@ def fuses(server: Any) -> bool:
 
 def init(call: Call, instance: Any, config: Any) -> None:
     config.rotary_dim = width(call.found)
+    _code.is_changed = True
     call.corrected()
     call()
 
 
 def width(asked: int) -> int:
     return asked
+
+
+def is_corrected(target: Any, instance: Any) -> bool:
+    return _code.is_changed
+
+
+def compute_hash(call: Call, instance: Any) -> str:
+    """Compiled code is cached by it."""
+    return cache_key(call())
+
+
+def cache_key(stock: str) -> str:
+    return _code.key(stock)

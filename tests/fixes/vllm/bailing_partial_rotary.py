@@ -23,4 +23,4 @@ WAYS = [
 ]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "no Ling is in the space"
-RUN_AS_IT_IS = "a layer is made as it is made; a width stands in the model's config before"
+RUN_AS_IT_IS = "a layer and the config's hash are made as they are made; a width stands in the model's config before"

@@ -13,11 +13,12 @@ from attnfix.compat.doctor.condition import HIT
 from attnfix.compat.doctor.deployment import Deployment
 from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.status.fix_state import FixState
+from attnfix.patches.vllm.bailing_partial_rotary import wrap
 from attnfix.patches.vllm.bailing_partial_rotary.fix import FIX
 from tests.support import one_call
 from tests.support.deployments import MODELS
 
-HEAD = 128
+HEAD, STOCK = 128, "0123456789"
 
 
 class Layer:
@@ -27,6 +28,20 @@ class Layer:
         self.width = getattr(config, "rotary_dim", HEAD)
         if cache_config == "refused":
             raise ValueError("the engine's")
+
+
+def compute_hash(self):
+    return STOCK
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    monkeypatch.setattr(wrap._code, "is_changed", False)
+
+
+def key():
+    """What compiled code is cached by."""
+    return one_call.run(one_call.target_of(FIX, "compute_hash"), compute_hash, FixState(FIX), None)
 
 
 def made(monkeypatch, connector=None, folder="", load_format="auto", fuses=False, head=HEAD, server=True, cache=None, **config):
@@ -48,6 +63,7 @@ def made(monkeypatch, connector=None, folder="", load_format="auto", fuses=False
 @pytest.mark.parametrize("head, factor, width", [(HEAD, 0.5, 64), (HEAD, 0.25, 32), (None, 0.75, 96)])
 def test_all_layers_rotate_what_the_factor_says(monkeypatch, server, head, factor, width):
     assert made(monkeypatch, head=head, server=server, partial_rotary_factor=factor) == ([width] * 2, 1)
+    assert key() != STOCK and len(key()) == len(STOCK)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0, 0.0, None, 1.5, -0.5, 0.001])
@@ -65,6 +81,7 @@ def test_a_width_that_has_a_name_stays(monkeypatch):
 )
 def test_where_others_read_keys_tables_or_code_all_stays(monkeypatch, of):
     assert made(monkeypatch, partial_rotary_factor=0.5, **of) == ([HEAD] * 2, 0)
+    assert key() == STOCK
 
 
 def test_what_the_engine_raises_passes(monkeypatch):
