@@ -79,6 +79,7 @@ _FOLDERS = (
     "partial_hit_assert",
     "swa_admission_crash",
     "session_stale_hash",
+    "bailing_partial_rotary",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -26,6 +26,7 @@ TRACED = "traced: called by `forward` of the backend, in a decode graph of specu
 #: {class or module of a target: {name: where}}, "" for all others of it
 REGIONS = {
     "allocation_sizing": {"": PLAN},
+    "BailingAttention": {"": PLAN},
     "BreakableCudaGraphBackend": {"": PLAN},
     "ChunkedSgmvLoRABackend": {"": PLAN},
     "common": {"": PLAN},

@@ -46,6 +46,7 @@ QWEN2_VL = {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": 
 RING = {**V2, "architectures": ["BailingMoeV2_5ForCausalLM"], "model_type": "bailing_hybrid"}
 EXAONE4 = {"architectures": ["Exaone4ForCausalLM"], "model_type": "exaone4", "sliding_window": 4096,
            "layer_types": ["sliding_attention", "full_attention"]}  # fmt: skip
+LING = {"architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe", "partial_rotary_factor": 0.5}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
 MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama"}
 NEMOTRON = {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h"}
@@ -90,7 +91,7 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "PaliGemma": PALIGEMMA, "Mllama": MLLAMA, "Next": NEXT,
           "Next-experts": {**NEXT, "num_experts": 512},
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35, "3.5-27B": QWEN35_27B,
-          "EXAONE-32B": EXAONE4,
+          "EXAONE-32B": EXAONE4, "Ling-flash": LING, "Ling-named": {**LING, "rotary_dim": 64},
           "EXAONE-1.2B": {**EXAONE4, "sliding_window": None, "layer_types": ["full_attention"]},
           "Qwen3-MoE": QWEN3_MOE, "Qwen3-MoE-YaRN": QWEN3_MOE_YARN, "Qwen-VL": QWEN_VL, "GLM-4.1V": GLM41V,
           "Command-A": {"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "sliding_window": 4096},

@@ -239,6 +239,7 @@ LEFT_OUT = {
     "vllm.hybrid-stale-bits": "not measured in a server; a launch for each tensor of the pool in some steps",
     "vllm.yarn-attention-factor": "it writes a table anew while the model is loaded, and launches nothing while it serves",
     "vllm.gdn-token-order": "not measured yet; a sort of as many tokens, by another kernel up to 32 of them",
+    "vllm.bailing-partial-rotary": "layers rotate less; a width is set while the model is loaded",
     "vllm.exaone4-nope": "layers rotate less; an attribute is set while the model is loaded",
     "vllm.gdn-draft-conv-slots": "not measured yet; one small copy in a step with prefills",
     "vllm.gdn-draft-gates": "not measured yet; two small launches a layer, in steps in which stock is wrong",

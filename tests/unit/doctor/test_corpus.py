@@ -61,6 +61,7 @@ _WITHOUT_A_HIT = {
         "sglang.yarn-settings",
     },
     "vllm": {
+        "vllm.bailing-partial-rotary",
         "vllm.dots-ocr-ranks",
         "vllm.dp-dummy-states",
         "vllm.draft-rotary-table",

@@ -1,0 +1,20 @@
+"""What decides vllm.bailing-partial-rotary alone."""
+
+from __future__ import annotations
+
+from attnfix.compat.doctor.condition import Fact, known, unknown
+from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
+
+
+def _share(it: Deployment) -> Fact:
+    """Whether config.json says how much of a head is rotated where Ling's layers do not look."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    text = it.text_config()
+    named, factor = text.get("rotary_dim"), text.get("partial_rotary_factor") or 1
+    if named is not None or factor == 1:
+        return known("read", f"config.json has rotary_dim {named}" if named else "config.json has no partial_rotary_factor")
+    return known("not read", f"config.json has partial_rotary_factor {factor} and no rotary_dim")
+
+
+FACTS: Makers = {"share of a head that is rotated": _share}
