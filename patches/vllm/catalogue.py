@@ -65,6 +65,7 @@ _FOLDERS = (
     "yarn_attention_factor",
     "dynamic_ntk_base",
     "gdn_token_order",
+    "packed_zeroing",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -235,6 +235,7 @@ LEFT_OUT = {
     "vllm.stale-draft-placeholders": "stock ends at the first step that needs it",
     "vllm.hybrid-stale-bits": "not measured in a server; a launch for each tensor of the pool in some steps",
     "vllm.yarn-attention-factor": "it writes a table anew while the model is loaded, and launches nothing while it serves",
+    "vllm.packed-zeroing": "it plans once while a server starts; the same kernel then writes less",
     "vllm.gdn-token-order": "not measured yet; a sort of as many tokens, by another kernel up to 32 of them",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
