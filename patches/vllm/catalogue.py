@@ -66,6 +66,7 @@ _FOLDERS = (
     "dynamic_ntk_base",
     "gdn_token_order",
     "packed_zeroing",
+    "window_blocks_not_zeroed",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
