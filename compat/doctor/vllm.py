@@ -652,6 +652,21 @@ def cached_states(it: Deployment) -> Fact:
     )
 
 
+_SKIP_LAYERS = "kv-cache-dtype-skip-layers"
+
+
+def _mixed_formats(it: Deployment) -> Fact:
+    """Whether some layers keep the model's dtype in the cache, beside others of FP8."""
+    skip = it.option(_SKIP_LAYERS, "")
+    if not skip.values or not skip.values[0]:
+        return Fact((OFF,) if skip.values else (), skip.why)
+    cache = kv_cache_dtype(it)
+    if not cache.values:
+        return cache
+    one_format = str(cache.values[0]).startswith(("auto", "bfloat16", "float16", "turboquant"))
+    return known(OFF if one_format else ON, f"--{_SKIP_LAYERS}, {cache.why} {cache.values[0]}")
+
+
 def _kv_connector(it: Deployment) -> Fact:
     """Whether KV is moved in or out: disaggregated prefill, offloading, LMCache …"""
     name = "kv-transfer-config"
@@ -1071,6 +1086,7 @@ FACTS: Makers = {
     "KV heads of a rank": _heads_of_a_rank,
     "ranks of the vision tower": ranks_of_tower,
     "KV connector": _kv_connector,
+    "layers of FP8 and others in the KV cache": _mixed_formats,
     "async scheduling": async_scheduling,
     "dynamic NTK": dynamic_ntk,
     "cache mode of states": states_cache_mode,

@@ -80,6 +80,8 @@ _FOLDERS = (
     "swa_admission_crash",
     "session_stale_hash",
     "bailing_partial_rotary",
+    "packed_zeroing",
+    "window_blocks_not_zeroed",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -128,6 +128,7 @@ REGIONS = {
     "EagleProposer": {"": PLAN},  # it runs around the drafter's model, as the runner does around the target's
     "SpecDecodeBaseProposer": {"": PLAN},
     "HybridKVCacheCoordinator": {"": PLAN},
+    "KVBlockZeroer": {"": PLAN},
     "KVCacheManager": {"": PLAN},
     "MambaManager": {"": PLAN},
     "MambaHybridModelState": {"": PLAN},

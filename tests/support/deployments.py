@@ -7,6 +7,7 @@ R1 = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", *
       "quantization_config": {"quant_method": "fp8"}}  # fmt: skip
 V2 = {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", **DIMS}
 V32 = {**R1, "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32", "index_topk": 2048}
+V4 = {"architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4", "sliding_window": 128}
 AWQ = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["lm_head"]}}
 INT4 = {**R1, "quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head"],
         "config_groups": {"group_0": {"format": "pack-quantized"}}}}  # fmt: skip
@@ -78,7 +79,7 @@ QWEN3_MOE_YARN = {**QWEN3_MOE, "rope_scaling": {"rope_type": "yarn", "factor": 4
 MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "K2": K2, "K2.5": K25, "Experts": EXPERTS, "INT4-some": SOME, "INT4-endless": ENDLESS, "NVFP4": NVFP4,
           "NVFP4-some": NVFP4_SOME,
-          "R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
+          "R1": R1, "V2": V2, "V3.2": V32, "V4": V4, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
           "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Llama-GQA": LLAMA_GQA,
           "Llama-MHA": {**LLAMA_GQA, "num_key_value_heads": 32}, "Kimi-VL": KIMI_VL,
           "Phi-4-mini": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "max_position_embeddings": 131072,

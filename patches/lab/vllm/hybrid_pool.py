@@ -6,12 +6,13 @@ which fills its request's block in each step.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
 from .models import NEMOTRON_H, own_classes
 from .scheduling import SCHEDULER, case
-from .shared_pool import RUNNERS, Attending, Pool, SharedPool, talk
+from .shared_pool import RUNNERS, WINDOW, Attending, Pool, SharedPool, talk
 
 __all__ = ["ALL_ATTENTION", "HybridPool", "case", "talk"]
 
@@ -22,9 +23,10 @@ _MIXER = "vllm.model_executor.layers.mamba.mamba_mixer2"
 
 
 class States(Pool):
-    """states: the dtype of the recurrent states, or "auto" for that of the model."""
+    """states: the dtype of the recurrent states, or "auto" for that of the model. windows: layers that have one."""
 
-    def __init__(self, model: dict[str, Any] = HYBRID, *, states: str = "auto", **more: Any):
+    def __init__(self, model: dict[str, Any] = HYBRID, *, states: str = "auto", windows: Collection[int] = (), **more: Any):
+        self._windows = windows
         more["scheduler"] = {"enable_chunked_prefill": True}  # else not up to 0.10.2
         super().__init__(
             model, caching=False, cache={"mamba_ssm_cache_dtype": states}, **{"blocks": 20, "graphs": "NONE", **more}
@@ -35,7 +37,7 @@ class States(Pool):
     def _add_layers(self) -> None:
         for at, kind in enumerate(self.model["hybrid_override_pattern"]):
             if kind == "*":
-                self.worker.layer(at)
+                self.worker.layer(at, per_layer_sliding_window=WINDOW if at in self._windows else None)
             else:
                 self.config.compilation_config.static_forward_context[f"model.layers.{at}.mixer"] = self._with_state()
         platform: Any = import_module("vllm.platforms").current_platform

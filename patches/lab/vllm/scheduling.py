@@ -104,6 +104,7 @@ class Engine:
         groups = [planning.get_global_kv_cache_groups(self.config, specs)] if planning is not utils else []
         if hasattr(planning, "get_kv_cache_configs"):
             configs = planning.get_kv_cache_configs(self.config, specs, [_MEMORY], *groups)
+            self.workers_config = configs[0]
             self.kv_cache_config = utils.generate_scheduler_kv_cache_config(configs)
         else:  # up to 0.10.2
             self.kv_cache_config = utils.get_kv_cache_config(self.config, *specs, _MEMORY)

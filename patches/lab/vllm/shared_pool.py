@@ -27,10 +27,10 @@ __all__ = ["ALL_FULL", "RUNNERS", "WINDOWS", "SharedPool", "case", "talk"]
 
 RUNNERS = {"V1": "vllm.v1.worker.gpu_model_runner", "V2": "vllm.v1.worker.gpu.model_runner"}
 _V2, _BUFFERS = "VLLM_USE_V2_MODEL_RUNNER", "vllm.v1.worker.gpu.buffer_utils"
-_WINDOW, _TOKENS = 40, 128
+WINDOW, _TOKENS = 40, 128
 #: Gemma 3's kinds of layers: three with a window, one without
 WINDOWS: dict[str, Any] = {
-    **DENSE, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "sliding_window": _WINDOW,
+    **DENSE, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "sliding_window": WINDOW,
     "layer_types": [*["sliding_attention"] * 3, "full_attention"],
 }  # fmt: skip
 ALL_FULL = {**WINDOWS, "layer_types": ["full_attention"] * 4}
@@ -45,7 +45,7 @@ class Pool(Engine):
 
     def _add_layers(self) -> None:
         for at, kind in enumerate(self.config.model_config.hf_text_config.layer_types):
-            self.worker.layer(at, per_layer_sliding_window=_WINDOW if kind == "sliding_attention" else None)
+            self.worker.layer(at, per_layer_sliding_window=WINDOW if kind == "sliding_attention" else None)
 
     def _specs(self) -> dict[str, Any]:
         import torch
@@ -61,9 +61,12 @@ class Pool(Engine):
         if self._runner == "V2":  # what a model brings
             self.runner.decode_query_len = 1
             self.runner.model_state = self.runner.sampler = self.runner.prompt_logprobs_worker = nobody
-        self.runner.initialize_kv_cache(self.kv_cache_config)
+        self.runner.initialize_kv_cache(self._cache_of_runner())
         if getattr(self.kv_cache_config, "needs_kv_cache_zeroing", False) and hasattr(self.runner, "_init_kv_zero_meta"):
             self.runner._init_kv_zero_meta()
+
+    def _cache_of_runner(self) -> Any:
+        return self.kv_cache_config
 
     def prepare(self, step: Any) -> None:
         """What the runner does to its requests before it computes a step."""

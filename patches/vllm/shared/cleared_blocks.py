@@ -83,7 +83,7 @@ def _zeroer(runner: Any) -> Any:
         if type(spec).__name__ not in ATTENTION:
             continue
         count = runner.kv_cache_config.num_blocks * (spec.block_size // sizes[group.kv_cache_group_id])
-        if any(count not in layers[name].kv_cache.shape for name in group.layer_names):
+        if any(count not in _tensor(layers[name].kv_cache).shape for name in group.layer_names):
             return None
         same = {name: getattr(spec, name) for name in ("block_size", "num_kv_heads", "head_size", "dtype")}
         groups.append(SimpleNamespace(**{**vars(group), "kv_cache_spec": full(**same)}))
@@ -100,6 +100,11 @@ def _zeroer(runner: Any) -> Any:
     except AssertionError:
         return None
     return zeroer
+
+
+def _tensor(cache: Any) -> Any:
+    """Up to 0.18.1 a layer has a list, of a pipeline's parts."""
+    return cache[0] if isinstance(cache, list) else cache
 
 
 def _kernel_block_sizes(runner: Any) -> list[int]:

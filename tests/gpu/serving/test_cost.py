@@ -238,6 +238,7 @@ LEFT_OUT = {
     "vllm.session-stale-hash": "it launches nothing; two numbers are compared when a session is updated",
     "vllm.hybrid-stale-bits": "not measured in a server; a launch for each tensor of the pool in some steps",
     "vllm.yarn-attention-factor": "it writes a table anew while the model is loaded, and launches nothing while it serves",
+    "vllm.packed-zeroing": "it plans once while a server starts; the same kernel then writes less",
     "vllm.gdn-token-order": "not measured yet; a sort of as many tokens, by another kernel up to 32 of them",
     "vllm.bailing-partial-rotary": "layers rotate less; a width is set while the model is loaded",
     "vllm.exaone4-nope": "layers rotate less; an attribute is set while the model is loaded",
