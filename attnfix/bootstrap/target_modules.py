@@ -67,6 +67,7 @@ MODULES = frozenset(
         "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
         "vllm.model_executor.layers.quantization.kv_cache",
         "vllm.model_executor.layers.rotary_embedding",
+        "vllm.model_executor.models.bailing_moe",
         "vllm.model_executor.models.deepseek_v2",
         "vllm.model_executor.models.exaone4",
         "vllm.model_executor.models.gpt_oss",
@@ -102,5 +103,6 @@ MODULES = frozenset(
         "vllm.v1.worker.gpu.spec_decode.dflash.speculator",
         "vllm.v1.worker.gpu_model_runner",
         "vllm.v1.worker.gpu_worker",
+        "vllm.v1.worker.utils",
     }
 )
