@@ -96,8 +96,7 @@ class Proof(Cases):
 
     def __init__(self) -> None:
         # Up to 0.5.4 the choice of the best drafts is a kernel's, where one is compiled
-        from sglang.srt import utils
-
+        utils = import_module("sglang.srt.utils")
         for name in ("eagle_utils", "spec_utils"):
             with suppress(ModuleNotFoundError):
                 chooser = import_module(f"sglang.srt.speculative.{name}")

@@ -18,7 +18,7 @@ FIX = Fix(
         "head, whatever the model says."
     ),
     correction="Such layers rotate by the engine's code in torch, as up to 0.5.3. Models of halves keep the kernel.",
-    upstream=Upstream("sgl-project/sglang"),
+    upstream=Upstream("sgl-project/sglang", pull=11722),  # which brought the kernel
     hardware="NVIDIA GPUs (GLM-4.1V)",
     default=True,
     default_reason="silent wrong output; later releases rotate neighbours, too",
