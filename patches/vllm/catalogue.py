@@ -68,6 +68,7 @@ _FOLDERS = (
     "tower_lora_encoder_cache",
     "exaone4_nope",
     "bailing_partial_rotary",
+    "bailing_mla_rotary",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -237,6 +237,7 @@ LEFT_OUT = {
     "vllm.yarn-attention-factor": "it writes a table anew while the model is loaded, and launches nothing while it serves",
     "vllm.gdn-token-order": "not measured yet; a sort of as many tokens, by another kernel up to 32 of them",
     "vllm.bailing-partial-rotary": "layers rotate less; a width is set while the model is loaded",
+    "vllm.bailing-mla-rotary": "not measured yet; the same kernel rotates twice as many dimensions, as in 0.20.1",
     "vllm.exaone4-nope": "layers rotate less; an attribute is set while the model is loaded",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
