@@ -82,6 +82,7 @@ _FOLDERS = (
     "bailing_partial_rotary",
     "packed_zeroing",
     "window_blocks_not_zeroed",
+    "bailing_mla_rotary",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

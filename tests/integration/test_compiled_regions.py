@@ -27,6 +27,7 @@ TRACED = "traced: called by `forward` of the backend, in a decode graph of specu
 REGIONS = {
     "allocation_sizing": {"": PLAN},
     "BailingAttention": {"": PLAN},
+    "BailingMoeV25MLAAttention": {"": PLAN},
     "BreakableCudaGraphBackend": {"": PLAN},
     "ChunkedSgmvLoRABackend": {"": PLAN},
     "common": {"": PLAN},

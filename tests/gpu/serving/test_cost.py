@@ -241,6 +241,7 @@ LEFT_OUT = {
     "vllm.packed-zeroing": "it plans once while a server starts; the same kernel then writes less",
     "vllm.gdn-token-order": "not measured yet; a sort of as many tokens, by another kernel up to 32 of them",
     "vllm.bailing-partial-rotary": "layers rotate less; a width is set while the model is loaded",
+    "vllm.bailing-mla-rotary": "not measured yet; the same kernel rotates twice as many dimensions, as in 0.20.1",
     "vllm.exaone4-nope": "layers rotate less; an attribute is set while the model is loaded",
     "vllm.gdn-draft-conv-slots": "not measured yet; one small copy in a step with prefills",
     "vllm.gdn-draft-gates": "not measured yet; two small launches a layer, in steps in which stock is wrong",
