@@ -35,6 +35,7 @@ FIX = Fix(
         f"{_INTERFACE}:MambaSpec",
         f"{_CORE}.single_type_kv_cache_manager:SingleTypeKVCacheManager.__init__",
         f"{_CORE}.single_type_kv_cache_manager:SingleTypeKVCacheManager.allocate_new_blocks",
+        f"{_CORE}.single_type_kv_cache_manager:SingleTypeKVCacheManager.allocate_new_computed_blocks",
         f"{_WORKER}:KVBlockZeroer",
         f"{_WORKER}:_zero_kv_blocks_kernel",
         f"{_WORKER}:AttentionGroup",

@@ -26,7 +26,7 @@ class Proof(HybridPool):
     )
     spared = (
         case(talk(), blocks=30, kv_cache_dtype="fp8"),
-        case(talk(), windows=(3,), blocks=30),
+        case(talk(), windows=(3,), blocks=40),
     )
     broken = {
         "nothing is cleared": (wrap.are_foreign, lambda real, specs: False),
