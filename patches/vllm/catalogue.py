@@ -65,6 +65,11 @@ _FOLDERS = (
     "yarn_attention_factor",
     "dynamic_ntk_base",
     "gdn_token_order",
+    "gdn_draft_conv_slots",
+    "gdn_draft_gates",
+    "gdn_fewer_drafts",
+    "mamba2_undrafted_step",
+    "draft_first_step_slots",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -109,7 +109,10 @@ REGIONS = {
     "TrtllmRaggedPrefillBackend": {"": OPERATOR},
     "TokenspeedMLAImpl": {"": OPERATOR},
     "TritonMLAImpl": {"": OPERATOR},
+    "GatedDeltaNetAttention": {"": OPERATOR},
     "GDNAttentionMetadataBuilder": {"": PLAN},
+    "QwenGatedDeltaNetAttention": {"": OPERATOR},
+    "Qwen3NextGatedDeltaNet": {"": OPERATOR},
     "GPUModelRunner": {"": PLAN},
     "EagleProposer": {"": PLAN},  # it runs around the drafter's model, as the runner does around the target's
     "SpecDecodeBaseProposer": {"": PLAN},
