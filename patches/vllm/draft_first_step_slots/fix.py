@@ -19,8 +19,8 @@ FIX = Fix(
     ),
     correction=(
         "In such a first step the cache manager is asked for blocks for as many tokens as the drafter writes, as 0.23.0 does. "
-        "Servers with a KV connector stay as they are, since both sides of a transfer count a prompt's blocks. DFlash gets the "
-        "blocks of other drafters, one token fewer than it writes."
+        "Servers with a KV connector stay as they are, since both sides of a transfer count a prompt's blocks. So does a "
+        "request that has all blocks of the cache. Later steps of DFlash ask for one token fewer than it writes, as before."
     ),
     upstream=Upstream("vllm-project/vllm", pull=43733),
     hardware="any GPU (drafters that write KV: MTP and EAGLE with two drafts or more, draft models)",
@@ -36,6 +36,6 @@ FIX = Fix(
     stays_out=Is("KV connector", ON),
     hits=AnyOf(
         AllOf(Is("drafts from hidden states", ON), Is("draft tokens of a step", "several")),
-        Is("drafts of a draft model", ON),
+        Is("drafter that writes the sampled token", ON),
     ),
 )

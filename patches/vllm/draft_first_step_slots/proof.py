@@ -93,7 +93,7 @@ class Proof(Served):
         case(prompts(1, 0, 2), drafts=4, mode="align", where=_ALIGN),
     )
     spared = (
-        case(prompts(5, 9, 4), drafts=3, caching=False),
+        case(prompts(5, 2, 4), drafts=3, caching=False),
         case(prompts(0, 1), drafts=1, caching=False),
         case(prompts(0, 1), drafts=0, caching=False),
     )

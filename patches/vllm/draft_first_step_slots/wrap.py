@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnfix.compat.fix import Call
+from attnfix.patches.shared.attribute import attribute
 
 
 def may_begin_a_prompt(target: Any, instance: Any) -> bool:
@@ -15,12 +16,19 @@ def may_begin_a_prompt(target: Any, instance: Any) -> bool:
 
 
 def behind(scheduler: Any) -> int:
-    """Tokens that a drafter writes behind those of a step: one from hidden states, one less than it drafts."""
-    return int(scheduler.num_lookahead_tokens) - bool(scheduler.use_eagle)
+    """Tokens that a drafter writes behind those of a step: one from hidden states, one less than it drafts. DFlash writes the
+    sampled token and all drafts."""
+    drafts = int(scheduler.num_lookahead_tokens)
+    if not scheduler.use_eagle:
+        return drafts
+    return drafts + 1 if scheduler.vllm_config.speculative_config.method == "dflash" else drafts - 1
 
 
 def schedule(call: Call, instance: Any) -> Any:
-    """The engine's own, whose cache manager is asked for the drafts' blocks of a request's first step, too."""
+    """The engine's own, whose cache manager is asked for the drafts' blocks of a request's first step, too.
+
+    Where nobody runs, nobody gives blocks back: a request that has none left for drafts begins as it does without the fix.
+    """
     manager, tokens = instance.kv_cache_manager, behind(instance)
     stock = manager.allocate_slots
     sizes = {group.kv_cache_spec.block_size for group in instance.kv_cache_config.kv_cache_groups}
@@ -30,15 +38,15 @@ def schedule(call: Call, instance: Any) -> Any:
             return stock(request, num_new_tokens, *args, num_lookahead_tokens=num_lookahead_tokens, **more)
         cached = args[0] if args else more.get("num_new_computed_tokens", 0)
         if needs_a_block(cached + num_new_tokens, tokens, sizes):
-            num_lookahead_tokens = tokens
-            call.corrected(1)
-        return stock(request, num_new_tokens, *args, num_lookahead_tokens=num_lookahead_tokens, **more)
+            blocks = stock(request, num_new_tokens, *args, num_lookahead_tokens=tokens, **more)
+            if blocks is not None:
+                call.corrected(1)
+            if blocks is not None or instance.running:
+                return blocks
+        return stock(request, num_new_tokens, *args, num_lookahead_tokens=0, **more)
 
-    manager.allocate_slots = call.guard(allocate_slots, stock)
-    try:
+    with attribute(manager, "allocate_slots", call.guard(allocate_slots, stock)):
         return call()
-    finally:
-        del manager.allocate_slots
 
 
 def needs_a_block(computed: int, drafts: int, sizes: set[int]) -> bool:

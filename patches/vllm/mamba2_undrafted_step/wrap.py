@@ -31,14 +31,17 @@ def decodes_without_drafts(
 def can_verify(runner: Any, new: Any) -> bool:
     """Whether each row goes on from the right state where rows of one token are verifications, up to the first longer one.
 
-    No row of a prompt that begins is one. What follows a longer row counts as a prefill, and goes on from the first state.
+    No row of a prompt that begins is one. What follows a longer row counts as a prefill, and goes on from the first state. With
+    asynchronous scheduling, numbers of accepted drafts are on their way from the GPU: the builder would wait for them, too.
     new: scheduled tokens, int32 [rows].
     """
     batch, rows = runner.input_batch, len(new)
     front = rows if (new == 1).all() else int((new != 1).argmax())
-    begun = batch.num_computed_tokens_cpu[:front] > 0
-    later = batch.num_accepted_tokens_cpu[front:rows]
-    return bool(begun.all() and (later == 1).all())
+    if not (batch.num_computed_tokens_cpu[:front] > 0).all():
+        return False
+    if front < rows and (copied := getattr(runner, "num_accepted_tokens_event", None)) is not None:  # from 0.18.0
+        copied.synchronize()
+    return bool((batch.num_accepted_tokens_cpu[front:rows] == 1).all())
 
 
 def build_attention_metadata(call: Call, instance: Any) -> Any:

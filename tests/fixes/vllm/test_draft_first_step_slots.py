@@ -14,11 +14,14 @@ TARGET = one_call.target_of(FIX, "schedule")
 
 
 class Manager:
-    def __init__(self):
-        self.asked = []
+    """room: lookahead tokens up to which it has blocks."""
+
+    def __init__(self, room):
+        self.asked, self.room = [], room
 
     def allocate_slots(self, request, num_new_tokens, num_new_computed_tokens=0, num_lookahead_tokens=0):
         self.asked.append(num_lookahead_tokens)
+        return None if num_lookahead_tokens > self.room else "blocks"
 
 
 class Scheduler(SimpleNamespace):
@@ -40,14 +43,15 @@ def row(new, cached=0, computed=0):
 
 
 def schedule(
-    waiting=(), running=(), skipped=(), drafts=3, eagle=True, connector=None, sizes=(16, 1 << 20), ends=False, by_name=True
-):
+    waiting=(), running=(), skipped=(), drafts=3, eagle=True, connector=None, sizes=(16, 1 << 20), ends=False, by_name=True,
+    method="eagle", room=99,
+):  # fmt: skip
     """Lookahead tokens that the manager is asked for, and corrections."""
-    manager, groups = Manager(), [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=size)) for size in sizes]
+    manager, groups = Manager(room), [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=size)) for size in sizes]
     scheduler = Scheduler(
         num_lookahead_tokens=drafts, use_eagle=eagle, connector=connector, waiting=waiting, skipped_waiting=skipped,
         running=running, kv_cache_manager=manager, kv_cache_config=SimpleNamespace(kv_cache_groups=groups), ends=ends,
-        by_name=by_name,
+        by_name=by_name, vllm_config=SimpleNamespace(speculative_config=SimpleNamespace(method=method)),
     )  # fmt: skip
     state = FixState(FIX)
     try:
@@ -73,6 +77,19 @@ def test_a_draft_model_writes_one_token_more():
     assert schedule([row(14), row(13)], drafts=2, eagle=False) == ([0, 0], 0)
     assert schedule([row(15), row(16)], drafts=2, eagle=False) == ([2, 2], 2)
     assert schedule([row(16)], drafts=1, eagle=False) == ([1], 1)
+
+
+def test_dflash_writes_the_sampled_token_and_all_drafts():
+    assert schedule([row(13), row(12)], method="dflash") == ([4, 0], 1)
+    assert schedule([row(16)], drafts=1, method="dflash") == ([2], 1)
+
+
+def test_a_request_waits_for_blocks_of_drafts_where_others_run():
+    assert schedule([row(16)], [row(1, computed=16)], room=1) == ([3, 2], 0)
+
+
+def test_one_that_has_all_blocks_begins_without_those_of_drafts():
+    assert schedule([row(16)], room=1) == ([2, 0], 0)
 
 
 @pytest.mark.parametrize("launch", [{"drafts": 1}, {"drafts": 0}, {"drafts": 0, "eagle": False}, {"connector": "any"}])

@@ -24,8 +24,9 @@ class Runner(SimpleNamespace):
 
 
 def run(
-    rows, kind="Mamba2AttentionMetadataBuilder", asked=True, drafted=False, drafts=3, mode="none", ubatches=None, ends=False
-):
+    rows, kind="Mamba2AttentionMetadataBuilder", asked=True, drafted=False, drafts=3, mode="none", ubatches=None, ends=False,
+    lands=None,
+):  # fmt: skip
     """(what the runner tells, thresholds of the builders meanwhile), and corrections."""
     new, computed, accepted = (np.array(column, dtype=np.int32) for column in zip(*rows))
     builders = [type(name, (), {})() for name in (kind, "FlashAttentionMetadataBuilder")]
@@ -37,6 +38,8 @@ def run(
         cache_config=SimpleNamespace(mamba_cache_mode=mode),
         attn_groups=[[SimpleNamespace(get_metadata_builder=lambda ubatch, one=one: one)] for one in builders],
     )  # fmt: skip
+    if lands is not None:
+        runner.num_accepted_tokens_event = SimpleNamespace(synchronize=lambda: accepted.__setitem__(slice(None), lands))
     state = FixState(FIX)
     try:
         found = one_call.run(
@@ -76,3 +79,9 @@ def test_a_step_in_which_somebody_has_drafts_is_left_alone():
 def test_an_error_of_the_engine_passes():
     with pytest.raises(RuntimeError, match="the engine's"):
         run([DECODE], ends=True)
+
+
+@pytest.mark.parametrize("counted, lands, told", [(1, 3, False), (3, 1, True)])
+def test_numbers_that_are_on_their_way_are_waited_for(counted, lands, told):
+    found, corrections = run([DECODE, LONG, (1, 9, counted)], lands=lands)
+    assert found[0] is told and corrections == told
