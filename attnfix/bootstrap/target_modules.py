@@ -68,6 +68,7 @@ MODULES = frozenset(
         "vllm.model_executor.layers.quantization.kv_cache",
         "vllm.model_executor.layers.rotary_embedding",
         "vllm.model_executor.models.bailing_moe",
+        "vllm.model_executor.models.bailing_moe_linear",
         "vllm.model_executor.models.deepseek_v2",
         "vllm.model_executor.models.exaone4",
         "vllm.model_executor.models.gpt_oss",
