@@ -701,6 +701,14 @@ def _adapters(it: Deployment) -> Fact:
     return known(ON, "--lora-paths") if it.given("lora-paths") else it.option("enable-lora", OFF)
 
 
+def _decodes_beside(it: Deployment) -> Fact:
+    """Whether the server that makes answers keeps states of former prompts, too. Of a pair, none does."""
+    role = it.option("disaggregation-mode", "null")
+    if role.values == ("null",) and it.given("disable-radix-cache"):
+        return known(OFF, "--disable-radix-cache")
+    return Fact(tuple(ON if value == "null" else OFF for value in role.values), role.why)
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -732,4 +740,5 @@ FACTS: Makers = {
     "KV heads of a rank": _kv_heads,
     "tokens of a page": _tokens_of_a_page,
     "LoRA adapters": _adapters,
+    "decode beside kept states": _decodes_beside,
 }

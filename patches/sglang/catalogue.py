@@ -68,6 +68,9 @@ _FOLDERS = (
     "gemma3_text_bidirectional",
     "mrope_retraction",
     "lora_captured_segments",
+    "mamba_retraction",
+    "mamba_abort_leak",
+    "mamba_pool_full",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

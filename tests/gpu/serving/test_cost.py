@@ -258,6 +258,9 @@ LEFT_OUT = {
     "sglang.vision-padded-positions": "stock ends at the first request",
     "sglang.gemma3-text-bidirectional": "no launch more; an attribute on the host for each layer of a prefill",
     "sglang.mrope-retraction": "stock ends at the first request that needs it",
+    "sglang.mamba-retraction": "stock ends at the first request that needs it",
+    "sglang.mamba-abort-leak": "it launches nothing in a step; a state is freed where a prompt does not fit",
+    "sglang.mamba-pool-full": "stock ends at the first prompt that needs it",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
 
