@@ -71,6 +71,7 @@ _FOLDERS = (
     "mamba_retraction",
     "mamba_abort_leak",
     "mamba_pool_full",
+    "eagle_draft_positions",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

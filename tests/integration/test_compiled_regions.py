@@ -111,6 +111,8 @@ REGIONS = {
     "TritonMLAImpl": {"": OPERATOR},
     "GDNAttentionMetadataBuilder": {"": PLAN},
     "GPUModelRunner": {"": PLAN},
+    "EAGLEWorker": {"": PLAN},
+    "EagleDraftWorker": {"": PLAN},
     "EagleProposer": {"": PLAN},  # it runs around the drafter's model, as the runner does around the target's
     "SpecDecodeBaseProposer": {"": PLAN},
     "HybridKVCacheCoordinator": {"": PLAN},
