@@ -73,7 +73,6 @@ _FOLDERS = (
     "mrope_pairs",
     "mrope_retraction",
     "lora_captured_segments",
-    "eagle_draft_positions",
     "mamba_retraction",
     "mamba_abort_leak",
     "future_slots",
@@ -82,6 +81,7 @@ _FOLDERS = (
     "vision_idle_rank",
     "window_deferred_chunk",
     "mamba_pool_full",
+    "eagle_draft_positions",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

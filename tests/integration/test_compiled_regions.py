@@ -126,6 +126,7 @@ REGIONS = {
     "GPUModelRunner": {"": PLAN},
     "EAGLEWorker": {"": PLAN},
     "EagleDraftWorker": {"": PLAN},
+    "EAGLEWorkerV2": {"": PLAN},
     "EagleProposer": {"": PLAN},  # it runs around the drafter's model, as the runner does around the target's
     "SpecDecodeBaseProposer": {"": PLAN},
     "HybridKVCacheCoordinator": {"": PLAN},

@@ -7,7 +7,9 @@ from attnfix.compat.symptoms import SLOW, SPECULATION
 from . import wrap
 
 _SPECULATIVE = "sglang.srt.speculative"
-_V1, _V2 = f"{_SPECULATIVE}.eagle_worker:EAGLEWorker", f"{_SPECULATIVE}.eagle_worker_v2:EagleDraftWorker"
+_V1 = f"{_SPECULATIVE}.eagle_worker:EAGLEWorker"
+#: In 0.5.3.post2 and .post3 the second worker drafts itself
+_WORKERS = _V1, *(f"{_SPECULATIVE}.eagle_worker_v2:{worker}" for worker in ("EagleDraftWorker", "EAGLEWorkerV2"))
 
 FIX = Fix(
     id="sglang.eagle-draft-positions",
@@ -23,7 +25,7 @@ FIX = Fix(
     upstream=Upstream("sgl-project/sglang", pull=25015),
     hardware="any GPU",
     targets=tuple(
-        Target(wrap.draft_forward, needed=wrap.drafts_several, paths=(f"{worker}.draft_forward",)) for worker in (_V1, _V2)
+        Target(wrap.draft_forward, needed=wrap.drafts_several, paths=(f"{worker}.draft_forward",)) for worker in _WORKERS
     ),
     # What makes the positions
     witnesses=(

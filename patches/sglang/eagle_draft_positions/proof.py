@@ -19,6 +19,8 @@ from attnfix.patches.lab.sglang import engine
 from . import wrap
 
 _V1, _V2 = "sglang.srt.speculative.eagle_worker", "sglang.srt.speculative.eagle_worker_v2"
+#: Of the second way, one that a release has drafts
+_WORKERS = "EagleDraftWorker", "EAGLEWorkerV2"
 _VOCABULARY, _DIM = 64, 32
 
 
@@ -33,7 +35,7 @@ class Case(NamedTuple):
 
     @property
     def where(self) -> str:
-        return f"{_V2}:EagleDraftWorker.draft_forward" if self.v2 else ""
+        return " or ".join(f"{_V2}:{worker}.draft_forward" for worker in _WORKERS) if self.v2 else ""
 
 
 class Result(NamedTuple):
@@ -108,7 +110,8 @@ class Proof(Cases):
 
         module = self.engine[_V2 if case.v2 else _V1]
         drafter, requests = Drafter(case, seed), len(case.prompts)
-        worker = object.__new__(module.EagleDraftWorker if case.v2 else module.EAGLEWorker)
+        names = _WORKERS if case.v2 else ("EAGLEWorker",)
+        worker = object.__new__(next(getattr(module, name) for name in names if hasattr(module, name)))
         worker.__dict__.update(
             topk=case.topk, speculative_num_steps=case.steps, speculative_num_draft_tokens=case.steps + 1,
             hot_token_id=torch.arange(_VOCABULARY).flip(0) if case.hot else None, enable_nan_detection=False,

@@ -7,8 +7,8 @@ from attnfix.compat.doctor.deployment import Deployment, Makers
 
 #: Architectures with a radix cache that copies states, and since when; of Granite, those with Mamba layers alone
 _SINCE = {
-    "Qwen3NextForCausalLM": "0.5.3.post2", "JetNemotronForCausalLM": "0.5.5.post3", "JetVLMForConditionalGeneration": "0.5.6",
-    "FalconH1ForCausalLM": "0.5.7", "NemotronHForCausalLM": "0.5.7", "NemotronH_Nano_VL_V2": "0.5.7",
+    "Qwen3NextForCausalLM": "0.5.3.post2", "JetNemotronForCausalLM": "0.5.5.post1", "JetVLMForConditionalGeneration": "0.5.6",
+    "FalconH1ForCausalLM": "0.5.6.post1", "NemotronHForCausalLM": "0.5.6.post1", "NemotronH_Nano_VL_V2": "0.5.6.post1",
     "Qwen3_5ForConditionalGeneration": "0.5.9", "Qwen3_5MoeForConditionalGeneration": "0.5.9", "Lfm2ForCausalLM": "0.5.9",
     "Lfm2MoeForCausalLM": "0.5.9", "GraniteMoeHybridForCausalLM": "0.5.9",
 }  # fmt: skip
@@ -35,7 +35,7 @@ def _copies(it: Deployment) -> Fact:
         return known(ON, f"architecture {architecture}")
     if it.since("0.5.9" if architecture != "NemotronHForCausalLM" else "0.5.8") and it.given("speculative-algorithm"):
         return known(OFF, "--speculative-algorithm turns the radix cache off")
-    if it.since("0.5.7") and it.option("attention-backend", "").values == ("trtllm_mha",):
+    if it.since("0.5.6.post1") and it.option("attention-backend", "").values == ("trtllm_mha",):
         return known(OFF, "--attention-backend trtllm_mha turns the radix cache off")
     return known(ON, f"architecture {architecture}")
 

@@ -277,10 +277,10 @@ LEFT_OUT = {
     "sglang.window-deferred-chunk": "it launches nothing; a look at each chunk of a prompt",
     "sglang.mrope-pairs": "not measured; the launches that 0.5.3 makes for each layer",
     "sglang.mrope-retraction": "stock ends at the first request that needs it",
-    "sglang.eagle-draft-positions": "one addition over a few numbers in a round; random weights accept no drafts",
     "sglang.mamba-retraction": "stock ends at the first request that needs it",
     "sglang.mamba-abort-leak": "it launches nothing in a step; a state is freed where a prompt does not fit",
     "sglang.mamba-pool-full": "stock ends at the first prompt that needs it",
+    "sglang.eagle-draft-positions": "one addition over a few numbers in a round; random weights accept no drafts",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
 
