@@ -69,6 +69,7 @@ _FOLDERS = (
     "mrope_retraction",
     "lora_captured_segments",
     "future_slots",
+    "layered_eagle_last_slot",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -50,6 +50,7 @@ REGIONS = {
     "MambaAttnBackendBase": {"": PLAN},
     "MambaMixer2": {"": OPERATOR},
     "MambaRadixCache": {"": PLAN},
+    "MultiLayerEagleDraftWorker": {"": PLAN},
     "PrefillAdder": {"": PLAN},
     "Qwen3_5AttentionDecoderLayer": {"": PLAN},  # gives the layer a function that leads a compiler to the engine's own
     "Qwen2VisionAttention": {"": OUTSIDE},
