@@ -11,11 +11,14 @@ _WITH_DRAFTS, _AT_LEAST = 48, 2048
 
 
 def _overlap(it: Deployment) -> Fact:
-    if it.number("pp-size", 1).values != (1,):
-        return known(OFF, "--pp-size above 1")
-    if it.option("disaggregation-mode", "null").values in (("prefill",), ("decode",)):
-        return known(OFF, "--disaggregation-mode: prompts and decoding are on servers of their own")
-    return switch(it.option("disable-overlap-schedule", OFF), OFF)
+    """Whether steps overlap on a server that reads prompts and decodes."""
+    stages, mode = it.number("pp-size", 1), it.option("disaggregation-mode", "null")
+    if stages.values and stages.values != (1,):
+        return known(OFF, f"{stages.why} {stages.values[0]}")
+    if mode.values and mode.values != ("null",):
+        return known(OFF, f"{mode.why}: prompts and decoding are on servers of their own")
+    overlaps = switch(it.option("disable-overlap-schedule", OFF), OFF)
+    return overlaps if (stages.values and mode.values) or overlaps.values == (OFF,) else stages if mode.values else mode
 
 
 def _running(it: Deployment) -> Fact:

@@ -1,7 +1,6 @@
 """sglang.layered-eagle-last-slot, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is
-from attnfix.compat.doctor.sglang import LAYERED_DRAFTS
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 from attnfix.compat.symptoms import DIES, GARBAGE, SHARED_BATCH, SPECULATION
 
@@ -39,10 +38,7 @@ FIX = Fix(
     expect="On one replica that takes few requests at once, run that many: a server that has ended so goes on.",
     harm=CRASH,
     hits=AllOf(
-        AnyOf(
-            AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3"), Given("--enable-multi-layer-eagle")),
-            AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *LAYERED_DRAFTS)),
-        ),
+        Is("several draft layers", ON),
         Is("spec v2 of several draft layers", ON),
         Above("speculative steps", 1),
         Is("slots behind the hidden states", ON),

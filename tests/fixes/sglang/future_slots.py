@@ -22,11 +22,11 @@ DEPLOYMENTS = [
     ("0.5.5", "Llama", "h100", _FEW + "--max-total-tokens 4096", NOT_HIT, "up to 4 parts"),
     ("0.5.5", "Llama", "h100", SGL + "--max-running-requests 8 --chunked-prefill-size -1", NOT_HIT, "-1"),
 ]  # fmt: skip
-_WITHOUT_DRAFTS = {"overlap schedule": (("on",), "off"), "more chunks than running requests": (("on",), "off")}
+_ALL = {"overlap schedule": (("on",), "off"), "more chunks than running requests": (("on",), "off")}
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [
-    {**_WITHOUT_DRAFTS, "speculative decoding": (("off",), "on"), "spec v2": (("off",), "off")},
-    {**_WITHOUT_DRAFTS, "speculative decoding": (("on",), "on"), "spec v2": (("on",), "off")},
+    {**_ALL, "speculative decoding": (("off",), "on")},
+    {**_ALL, "spec v2": (("on",), "off")},
 ]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its prompts have fewer chunks than three for each request"

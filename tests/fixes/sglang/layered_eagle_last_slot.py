@@ -21,13 +21,10 @@ DEPLOYMENTS = [
     ("0.5.11", "Llama", "h100", _EAGLE, NOT_HIT, "LlamaForCausalLM"),
     ("0.5.11", None, "h100", _EAGLE, POSSIBLE, "config.json"),
 ]  # fmt: skip
-_ALL = {"spec v2 of several draft layers": (("on",), "off"), "speculative steps": ((3,), 1),
-        "slots behind the hidden states": (("on",), "off")}  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [
-    {**_ALL, "speculative algorithm": (("EAGLE", "EAGLE3"), "NGRAM"), "--enable-multi-layer-eagle": (("on",), "off")},
-    {**_ALL, "speculative algorithm": (("EAGLE",), "EAGLE3"),
-     "architecture": (("MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM"), "LlamaForCausalLM")},
+    {"several draft layers": (("on",), "off"), "spec v2 of several draft layers": (("on",), "off"),
+     "speculative steps": ((3,), 1), "slots behind the hidden states": (("on",), "off")},
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its models have one draft layer"

@@ -34,6 +34,7 @@ _WITHOUT_A_HIT = {
         "sglang.gemma3-text-bidirectional",
         "sglang.hybrid-chunk-metadata",
         "sglang.kv-scales-file",
+        "sglang.layered-eagle-last-slot",
         "sglang.lora-captured-segments",
         "sglang.lora-prefix-key",
         "sglang.mamba-float16-conv",
