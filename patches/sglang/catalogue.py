@@ -70,6 +70,7 @@ _FOLDERS = (
     "lora_captured_segments",
     "future_slots",
     "layered_eagle_last_slot",
+    "drafter_idle_rank",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
