@@ -71,6 +71,7 @@ _FOLDERS = (
     "future_slots",
     "layered_eagle_last_slot",
     "drafter_idle_rank",
+    "vision_idle_rank",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -260,6 +260,7 @@ LEFT_OUT = {
     "sglang.future-slots": "it makes a table longer when a scheduler starts, and launches nothing while it serves",
     "sglang.layered-eagle-last-slot": "it makes a buffer longer when a server starts, and launches nothing while it serves",
     "sglang.drafter-idle-rank": "stock ends at the first step that needs it, and ranks with requests are left alone",
+    "sglang.vision-idle-rank": "stock ends at the first step that needs it, and ranks with requests are left alone",
     "sglang.mrope-retraction": "stock ends at the first request that needs it",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
