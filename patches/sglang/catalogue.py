@@ -72,6 +72,7 @@ _FOLDERS = (
     "layered_eagle_last_slot",
     "drafter_idle_rank",
     "vision_idle_rank",
+    "window_deferred_chunk",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
