@@ -413,6 +413,29 @@ def _spec_v2(it: Deployment) -> Fact:
     return known(ON if asked else OFF, f"no {variable}" if asked is None else f"{variable}={it.variables()[variable]}")
 
 
+def _draft_layers(it: Deployment) -> Fact:
+    """Whether several layers draft, one token each: a flag says so, or the engine for some architectures."""
+    algorithm, asked = _algorithm(it), it.option("enable-multi-layer-eagle", OFF)
+    if not algorithm.values or not set(algorithm.values) <= {"EAGLE", "EAGLE3"}:
+        return known(OFF, f"speculative algorithm: {algorithm}") if algorithm.values else algorithm
+    if asked.values != (OFF,) or algorithm.values != ("EAGLE",):
+        return asked
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture()
+    return known(ON if architecture in LAYERED_DRAFTS else OFF, f"{asked.why}, architecture {architecture}")
+
+
+def _groups_of_ranks(it: Deployment) -> Fact:
+    """Whether groups of ranks attend to requests of their own."""
+    dp, groups = it.option("enable-dp-attention", OFF), it.number("dp-size", 1)
+    if not (dp.values and groups.values):
+        return groups if dp.values else dp
+    if dp.values == (ON,) and int(groups.values[0]) > 1:
+        return known(ON, f"{dp.why}, {groups.why} {groups.values[0]}")
+    return known(OFF, f"{dp.why or 'no --enable-dp-attention'}, {groups.why or 'no --dp-size'}")
+
+
 def _named_for_drafts(it: Deployment, otherwise: Fact) -> Fact:
     """One backend may be named for all that a draft model does. "none" where the algorithm has no draft model."""
     if _algorithm(it).values == ("NGRAM",):
@@ -716,6 +739,8 @@ FACTS: Makers = {
     "speculative steps": partial(_chosen, option="speculative-num-steps", place=1),
     "trees of drafts": _trees,
     "spec v2": _spec_v2,
+    "several draft layers": _draft_layers,
+    "groups of ranks that attend": _groups_of_ranks,
     "CUDA graphs": cuda_graphs,
     "cached prefix": _cached_prefix,
     "chunked prefix cache": _chunked_prefix_cache,

@@ -68,6 +68,11 @@ _FOLDERS = (
     "gemma3_text_bidirectional",
     "mrope_retraction",
     "lora_captured_segments",
+    "future_slots",
+    "layered_eagle_last_slot",
+    "drafter_idle_rank",
+    "vision_idle_rank",
+    "window_deferred_chunk",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

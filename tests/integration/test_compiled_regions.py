@@ -50,6 +50,7 @@ REGIONS = {
     "MambaAttnBackendBase": {"": PLAN},
     "MambaMixer2": {"": OPERATOR},
     "MambaRadixCache": {"": PLAN},
+    "MultiLayerEagleDraftWorker": {"": PLAN},
     "PrefillAdder": {"": PLAN},
     "Qwen3_5AttentionDecoderLayer": {"": PLAN},  # gives the layer a function that leads a compiler to the engine's own
     "Qwen2VisionAttention": {"": OUTSIDE},
@@ -59,6 +60,7 @@ REGIONS = {
     "ScheduleBatch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "SWARadixCache": {"": PLAN},
+    "TpModelWorkerClient": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
     "MRotaryEmbedding": {"": PLAN},  # gives the layer the engine's own rotation, which a compiler sees
     "overlap_utils": {"": PLAN},

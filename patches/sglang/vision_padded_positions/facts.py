@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known
 from attnfix.compat.doctor.deployment import Deployment, Makers
-
-
-def _groups(it: Deployment) -> Fact:
-    """Whether groups of ranks attend to requests of their own."""
-    dp, groups = it.option("enable-dp-attention", OFF), it.number("dp-size", 1)
-    if not (dp.values and groups.values):
-        return groups if dp.values else dp
-    if dp.values == (ON,) and int(groups.values[0]) > 1:
-        return known(ON, f"{dp.why}, {groups.why} {groups.values[0]}")
-    return known(OFF, f"{dp.why or 'no --enable-dp-attention'}, {groups.why or 'no --dp-size'}")
+from attnfix.compat.doctor.sglang import FACTS as COMMON
 
 
 def _shared(it: Deployment) -> Fact:
@@ -23,8 +14,8 @@ def _shared(it: Deployment) -> Fact:
         return known(ON, f"{experts.why} {experts.values[0]}")
     if dense.values == ("1",):
         return known(ON, f"{dense.why} 1")
-    groups = _groups(it)
+    groups = COMMON["groups of ranks that attend"](it)
     return groups if experts.values or groups.values != (OFF,) else experts
 
 
-FACTS: Makers = {"batches that ranks share": _shared, "groups of ranks that attend": _groups}
+FACTS: Makers = {"batches that ranks share": _shared}

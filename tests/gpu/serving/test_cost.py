@@ -257,6 +257,11 @@ LEFT_OUT = {
     "sglang.dsa-index-rope": "an argument while a model is made; its kernel is the same one",
     "sglang.vision-padded-positions": "stock ends at the first request",
     "sglang.gemma3-text-bidirectional": "no launch more; an attribute on the host for each layer of a prefill",
+    "sglang.future-slots": "it makes a table longer when a scheduler starts, and launches nothing while it serves",
+    "sglang.layered-eagle-last-slot": "it makes a buffer longer when a server starts, and launches nothing while it serves",
+    "sglang.drafter-idle-rank": "stock ends at the first step that needs it, and ranks with requests are left alone",
+    "sglang.vision-idle-rank": "stock ends at the first step that needs it, and ranks with requests are left alone",
+    "sglang.window-deferred-chunk": "it launches nothing; a look at each chunk of a prompt",
     "sglang.mrope-retraction": "stock ends at the first request that needs it",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}

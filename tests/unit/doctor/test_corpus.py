@@ -21,6 +21,7 @@ _ASKED = {"page size", "tokens of a page"}
 #: Fixes that the cases do not reach
 _WITHOUT_A_HIT = {
     "sglang": {
+        "sglang.drafter-idle-rank",
         "sglang.eagle-swa-verify",
         "sglang.encoder-prefix-cache",
         "sglang.fa3-dp-padding",
@@ -34,6 +35,7 @@ _WITHOUT_A_HIT = {
         "sglang.gemma3-text-bidirectional",
         "sglang.hybrid-chunk-metadata",
         "sglang.kv-scales-file",
+        "sglang.layered-eagle-last-slot",
         "sglang.lora-captured-segments",
         "sglang.lora-prefix-key",
         "sglang.mamba-float16-conv",
@@ -52,6 +54,7 @@ _WITHOUT_A_HIT = {
         "sglang.trtllm-mha-window-pages",
         "sglang.uniform-replay-stride-mla",
         "sglang.uniform-replay-stride-triton",
+        "sglang.vision-idle-rank",
         "sglang.xqa-verify-mask",
         "sglang.yarn-settings",
     },
