@@ -21,6 +21,7 @@ from .wrap import has_requests
 _WORKER = "sglang.srt.speculative.multi_layer_eagle_worker_v2"
 _RUNNER, _INPUT = "sglang.srt.model_executor.runner.eager_runner", "sglang.srt.speculative.eagle_info"
 _COMMON = "sglang.srt.speculative.eagle_worker_common"
+_CONTEXT = "sglang.srt.model_executor.forward_context"
 _VOCABULARY = 16
 
 
@@ -33,7 +34,7 @@ class Case(NamedTuple):
 
 
 class Proof(Cases):
-    modules = (_WORKER, _RUNNER, _INPUT, _COMMON)
+    modules = (_WORKER, _RUNNER, _INPUT, _COMMON, _CONTEXT)
     may_lack = modules
     needs = f"{_WORKER}:MultiLayerEagleDraftWorker._draft_extend_for_decode: init_forward_metadata"
     absent = "draft layers are planned once their batch is padded"
@@ -111,7 +112,7 @@ class _Layer:
         self.req_to_token_pool, self.token_to_kv_pool = runner.req_to_token_pool, runner.token_to_kv_pool
         self.model, self.device_timer, self.case, self.spec_algorithm = self, None, case, runner.spec_algorithm
         self.seen: tuple[int, ...] | None = None
-        self.idle = proof.engine[_RUNNER].EagerRunner._execute_idle
+        self.idle, self.context = proof.engine[_RUNNER].EagerRunner._execute_idle, proof.engine[_CONTEXT]
 
     def _pp_kwargs(self, _: Any) -> dict[str, Any]:
         return {}
@@ -135,6 +136,7 @@ class _Layer:
             batch.req_pool_indices = batch.seq_lens
         eager = SimpleNamespace(model_runner=self, enable_pdmux=False, load_batch=lambda batch, _: batch)
         try:
-            return self.idle(eager, batch)
+            with self.context.forward_context(self.context.ForwardContext(attn_backend=self.attn_backend)):
+                return self.idle(eager, batch)
         finally:
             batch.batch_size = former
