@@ -21,10 +21,7 @@ from .wrap import has_requests
 _WORKER = "sglang.srt.speculative.multi_layer_eagle_worker_v2"
 _RUNNER, _INPUT = "sglang.srt.model_executor.runner.eager_runner", "sglang.srt.speculative.eagle_info"
 _COMMON = "sglang.srt.speculative.eagle_worker_common"
-<<<<<<< HEAD
-=======
 _CONTEXT = "sglang.srt.model_executor.forward_context"
->>>>>>> 8615d846
 _VOCABULARY = 16
 
 
@@ -37,11 +34,7 @@ class Case(NamedTuple):
 
 
 class Proof(Cases):
-<<<<<<< HEAD
-    modules = (_WORKER, _RUNNER, _INPUT, _COMMON)
-=======
     modules = (_WORKER, _RUNNER, _INPUT, _COMMON, _CONTEXT)
->>>>>>> 8615d846
     may_lack = modules
     needs = f"{_WORKER}:MultiLayerEagleDraftWorker._draft_extend_for_decode: init_forward_metadata"
     absent = "draft layers are planned once their batch is padded"
@@ -119,11 +112,7 @@ class _Layer:
         self.req_to_token_pool, self.token_to_kv_pool = runner.req_to_token_pool, runner.token_to_kv_pool
         self.model, self.device_timer, self.case, self.spec_algorithm = self, None, case, runner.spec_algorithm
         self.seen: tuple[int, ...] | None = None
-<<<<<<< HEAD
-        self.idle = proof.engine[_RUNNER].EagerRunner._execute_idle
-=======
         self.idle, self.context = proof.engine[_RUNNER].EagerRunner._execute_idle, proof.engine[_CONTEXT]
->>>>>>> 8615d846
 
     def _pp_kwargs(self, _: Any) -> dict[str, Any]:
         return {}
@@ -147,11 +136,7 @@ class _Layer:
             batch.req_pool_indices = batch.seq_lens
         eager = SimpleNamespace(model_runner=self, enable_pdmux=False, load_batch=lambda batch, _: batch)
         try:
-<<<<<<< HEAD
-            return self.idle(eager, batch)
-=======
             with self.context.forward_context(self.context.ForwardContext(attn_backend=self.attn_backend)):
                 return self.idle(eager, batch)
->>>>>>> 8615d846
         finally:
             batch.batch_size = former

@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 
 from attnfix.patches.lab import rotary
 from attnfix.patches.lab.proof import Cases, Observation
-from attnfix.patches.lab.sglang import engine
+from attnfix.patches.lab.sglang import (
+    absent,  # noqa: F401  its stand-ins for imports are wanted here
+    engine,
+)
 
 from . import wrap
 
 _V1, _V2 = "sglang.srt.speculative.eagle_worker", "sglang.srt.speculative.eagle_worker_v2"
-#: Of the second way, one that a release has drafts
+#: Classes that draft in spec v2: the first that a release has does
 _WORKERS = "EagleDraftWorker", "EAGLEWorkerV2"
 _VOCABULARY, _DIM = 64, 32
 
