@@ -592,6 +592,30 @@ def sliding_window_layers(it: Deployment) -> Fact:
     return disabled if found.values == (ON,) and it.launch is not None and not disabled.values else found
 
 
+#: Methods of speculation whose layers have the target's blocks, or that have no layers
+BLOCKS_OF_THE_TARGET = "none", "mtp", "ngram", "suffix", "medusa"
+
+
+def blocks_beside_states(it: Deployment) -> Fact:
+    """Whether some layers have shorter blocks than recurrent states. Which ones do, no option says."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    if str(it.architecture()).startswith("Qwen4Exp") and not it.since("0.30.0"):  # later, such blocks do not count
+        return known("shorter", f"{it.architecture()} keeps keys of sparse attention in blocks of their own")
+    method = it.option("speculative-config.method", "none")
+    if not method.values:
+        return method
+    name = str(method.values[0]).lower()
+    if name == "none" and it.given("speculative-config"):
+        return unknown("--speculative-config without a method: the drafter's config.json decides")
+    if not name.endswith(BLOCKS_OF_THE_TARGET):
+        return unknown(f"{method.why} {name}: a drafter with a sliding window may have shorter blocks")
+    windows = sliding_window_layers(it)
+    if windows.values == (ON,):
+        return unknown(f"{windows.why}: their blocks may be shorter")
+    return known("as long", "no layers with blocks of another length are known of it")
+
+
 def _window_of_config(text: Mapping[str, Any]) -> Fact:
     kinds = _kinds_of_layers(text)
     if kinds & set(_WINDOWS):

@@ -65,6 +65,9 @@ _FOLDERS = (
     "yarn_attention_factor",
     "dynamic_ntk_base",
     "gdn_token_order",
+    "mamba_draft_count_assert",
+    "mamba_chunk_blocks",
+    "partial_hit_assert",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -115,6 +115,7 @@ REGIONS = {
     "SpecDecodeBaseProposer": {"": PLAN},
     "HybridKVCacheCoordinator": {"": PLAN},
     "KVCacheManager": {"": PLAN},
+    "MambaManager": {"": PLAN},
     "MambaHybridModelState": {"": PLAN},
     "MambaPrefillCheckpointBuilder": {"": PLAN},
     "Scheduler": {"": PLAN},

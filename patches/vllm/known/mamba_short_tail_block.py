@@ -8,8 +8,11 @@ from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
 
 BUG = KnownBug(
     id="vllm.mamba-short-tail-block",
-    title="A cached prefix is spoilt by a prompt that is two tokens longer (Mamba, cache mode all)",
-    symptom="All later hits of the prefix answer worse: the short rest writes its convolution state over the shared one.",
+    title="Cached prefixes get convolution states of other tokens (Mamba, cache mode all)",
+    symptom=(
+        "Later hits of a prefix answer worse: a short rest wrote its convolution state over the shared one, or a chunk just "
+        "left a block."
+    ),
     symptoms=(CACHED_PREFIX, GARBAGE),
     releases=(">=0.11.1,<0.32.0",),
     code=(
@@ -20,7 +23,10 @@ BUG = KnownBug(
     hits=AllOf(
         AnyOf(Is("recurrent layers", ON), Is("architecture", *ATTENTION_FREE)),
         Is("cache mode of states", "all"),
-        Unseen("a chunk of two tokens that begins a block, as behind a cached prefix"),
+        Unseen(
+            "a chunk of two tokens that begins a block, as behind a cached prefix; of up to eight that ends behind one; or "
+            "that begins one or two tokens before the end of a block"
+        ),
     ),
     avoid="Start with `--mamba-cache-mode align` (from 0.15.0 on), or with `--no-enable-prefix-caching`.",
 )

@@ -232,6 +232,8 @@ LEFT_OUT = {
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",
     "vllm.qwen2-vision-ranks": "needs several ranks; the next release gathers likewise",
     "vllm.swa-early-free": "not measured yet; it launches nothing, and a window keeps a block for one step more",
+    "vllm.mamba-draft-count-assert": "stock ends at the first step that needs it",
+    "vllm.partial-hit-assert": "stock ends at the first request",
     "vllm.stale-draft-placeholders": "stock ends at the first step that needs it",
     "vllm.hybrid-stale-bits": "not measured in a server; a launch for each tensor of the pool in some steps",
     "vllm.yarn-attention-factor": "it writes a table anew while the model is loaded, and launches nothing while it serves",

@@ -60,6 +60,7 @@ _WITHOUT_A_HIT = {
         "vllm.dp-dummy-states",
         "vllm.draft-rotary-table",
         "vllm.lora-prefix-key",
+        "vllm.mamba-chunk-blocks",
         "vllm.mamba-state-column",
         "vllm.ministral3-query-scale",
         "vllm.mixed-precision-stale-bits",
