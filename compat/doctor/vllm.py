@@ -1000,6 +1000,37 @@ def experts(it: Deployment) -> Fact:
     return known(OFF if dense else ON, "config.json")
 
 
+def _freed_by_windows(it: Deployment) -> Fact:
+    """Whether layers that see a part of the tokens free the blocks behind it: beside full layers, the hybrid manager does."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    if it.config.get("rswa_window"):
+        return known(ON, "config.json has rswa_window")
+    chunks = it.text_config().get("attention_chunk_size") or it.architecture() == "Llama4ForConditionalGeneration"
+    windows = sliding_window_layers(it)
+    if not chunks and windows.values != (ON,):
+        return windows
+    manager = hybrid_manager(it)
+    if manager.values != (OFF,):
+        return manager
+    if chunks or "full_attention" in it.text_config().get("layer_types", ()):
+        return known(OFF, f"{manager.why}, and some layers see all tokens")
+    return unknown(f"{manager.why}: blocks are freed all the same if no layer sees all tokens, the drafter's included")
+
+
+def _prefix_caching(it: Deployment) -> Fact:
+    """Whether prefix caching is on: by default, but for hybrid models in some releases, and for some pooling models."""
+    name = "enable-prefix-caching"
+    fact = it.option(name, ON)
+    if it.given(name) or not fact.values:
+        return fact
+    if (recurrent := recurrent_layers(it)).values != (OFF,):
+        return cached_states(it) if recurrent.values else recurrent
+    if named := next(filter(it.given, ("runner", "task", "convert")), None):
+        return unknown(f"--{named} may leave prefix caching out; set --{name}")
+    return known(ON, "on by default")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -1016,11 +1047,13 @@ FACTS: Makers = {
     "linear attention": linear_attention,
     "recurrent layers": recurrent_layers,
     "cached prefixes of a hybrid model": cached_states,
+    "prefix caching": _prefix_caching,
     "drafts from hidden states": hidden_states_drafter,
     "draft tokens of a step": _drafts_of_a_step,
     "speculative decoding": _speculative_decoding,
     "Mamba2 layers": mamba2_layers,
     "sliding-window layers": sliding_window_layers,
+    "blocks that windows free": _freed_by_windows,
     "ranks in lock step": _lock_step,
     "data parallel ranks": lambda it: it.number("data-parallel-size", 1),
     "pipeline parallel size": lambda it: it.number("pipeline-parallel-size", 1),

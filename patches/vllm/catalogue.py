@@ -68,6 +68,10 @@ _FOLDERS = (
     "mamba_draft_count_assert",
     "mamba_chunk_blocks",
     "partial_hit_assert",
+    "dp_draft_hang",
+    "encoder_decoder_leak",
+    "swa_admission_crash",
+    "session_stale_hash",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

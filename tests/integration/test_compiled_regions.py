@@ -92,6 +92,7 @@ REGIONS = {
     "SparseMLACommonImpl": {"": OPERATOR},
     "FlashInferImpl": {"": OPERATOR},
     "flashinfer": {"trtllm_prefill_attn_kvfp8_dequant": OPERATOR},
+    "EncoderDecoderCacheManager": {"": PLAN},
     "EngineCore": {"": PLAN},
     "MistralAttention": {"": PLAN},  # what it says of its scaling is read while a compiler traces it
     "OAIAttention": {"": PLAN},

@@ -40,6 +40,8 @@ PALIGEMMA = {"architectures": ["PaliGemmaForConditionalGeneration"], "model_type
 GEMMA4_VL = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4",
              "text_config": {"use_bidirectional_attention": "vision"}}  # fmt: skip
 DOTS_OCR = {"architectures": ["DotsOCRForCausalLM"], "model_type": "dots_ocr"}
+WHISPER = {"architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper", "is_encoder_decoder": True}
+VOXTRAL_REALTIME = {"architectures": ["VoxtralRealtimeGeneration"], "model_type": "voxtral_realtime"}
 QWEN2_VL = {"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl"}
 RING = {**V2, "architectures": ["BailingMoeV2_5ForCausalLM"], "model_type": "bailing_hybrid"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
@@ -84,6 +86,7 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35, "3.5-27B": QWEN35_27B,
           "Qwen-VL": QWEN_VL, "GLM-4.1V": GLM41V,
           "Gemma4-VL": GEMMA4_VL, "dots.ocr": DOTS_OCR, "Qwen2-VL": QWEN2_VL,
+          "Whisper": WHISPER, "Voxtral-realtime": VOXTRAL_REALTIME,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
           "Nemotron-bf16": {**NEMOTRON, "torch_dtype": "bfloat16"},
           "Nemotron-pattern": {**NEMOTRON, "hybrid_override_pattern": "M*-"},

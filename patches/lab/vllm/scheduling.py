@@ -133,8 +133,9 @@ class Engine:
     def __exit__(self, *error: Any) -> None:
         self.worker.__exit__(*error)
 
-    def add(self, tokens: Sequence[int], output: int, features: Sequence[Any] | None = None) -> Any:
-        """A request with this prompt that wants so many tokens. features: the engine's, one for each image."""
+    def add(self, tokens: Sequence[int], output: int, features: Sequence[Any] | None = None, **more: Any) -> Any:
+        """A request with this prompt that wants so many tokens. features: the engine's, one for each image. `more` goes to the
+        request: one with the `request_id` of another that is `resumable` updates that session, or ends it."""
         self._count += 1
         sampling: Any = import_module("vllm.sampling_params").SamplingParams(max_tokens=output, ignore_eos=True)
         cls: Any = import_module("vllm.v1.request").Request
@@ -143,7 +144,7 @@ class Engine:
             eos_token_id=None, block_hasher=self._hasher, mm_features=features, multi_modal_kwargs=None,
             multi_modal_hashes=None, multi_modal_placeholders=None,
         )  # fmt: skip
-        request = cls(**_known(cls.__init__, given))
+        request = cls(**_known(cls.__init__, given | more))
         self.scheduler.add_request(request)
         return request
 

@@ -235,6 +235,7 @@ LEFT_OUT = {
     "vllm.mamba-draft-count-assert": "stock ends at the first step that needs it",
     "vllm.partial-hit-assert": "stock ends at the first request",
     "vllm.stale-draft-placeholders": "stock ends at the first step that needs it",
+    "vllm.session-stale-hash": "it launches nothing; two numbers are compared when a session is updated",
     "vllm.hybrid-stale-bits": "not measured in a server; a launch for each tensor of the pool in some steps",
     "vllm.yarn-attention-factor": "it writes a table anew while the model is loaded, and launches nothing while it serves",
     "vllm.gdn-token-order": "not measured yet; a sort of as many tokens, by another kernel up to 32 of them",

@@ -66,6 +66,7 @@ _WITHOUT_A_HIT = {
         "vllm.mixed-precision-stale-bits",
         "vllm.pooling-chunk-race",
         "vllm.rocm-mm-prefix",
+        "vllm.session-stale-hash",
         "vllm.swa-early-free",
         "vllm.yarn-attention-factor",
     },
