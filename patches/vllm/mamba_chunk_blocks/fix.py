@@ -47,7 +47,10 @@ FIX = Fix(
         f"{_CACHE}:is_mamba_prefill_checkpoint_valid",
         "vllm.v1.request:Request.num_tokens",
     ),
-    cost="Some µs of host time for each chunk of a prompt. Chunks are up to a block of states shorter.",
+    cost=(
+        "Some µs of host time for each chunk of a prompt, and less than one for each request that decodes. Chunks are up to a "
+        "block of states shorter."
+    ),
     avoid="Set `--no-enable-prefix-caching`, or take FLASH_ATTN without `--kv-cache-dtype-skip-layers`.",
     expect=(
         "On one replica with a small --max-num-batched-tokens, ask two long prompts with a common begin, one after the other, "

@@ -8,8 +8,13 @@ from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
 
 
-def counts_in_other_blocks(target: Any, instance: Any) -> int:
-    """Tokens of a block of recurrent states, where the scheduler counts in blocks of another length; else 0."""
+def counts_in_other_blocks(target: Any, instance: Any, request: Any) -> int:
+    """Tokens of a block of recurrent states, where the scheduler counts in blocks of another length; else 0.
+
+    A request that decodes is not cut, whatever the length.
+    """
+    if request.num_computed_tokens >= max(request.num_prompt_tokens, request.num_tokens - 1):
+        return 0
     size = size_of_states(instance.kv_cache_config.kv_cache_groups)
     return size if size != instance.cache_config.block_size else 0
 

@@ -18,7 +18,10 @@ FIX = Fix(
         "block leave it a block that a next step with fewer drafts does not need. The cache manager asserts that no request "
         "has one."
     ),
-    correction="In such a step, the request gets no block, and keeps those that it has, as in 0.23.0.",
+    correction=(
+        "In such a step, the request gets no block, and keeps those that it has, as in 0.23.0. Drafts longer than a block may "
+        "have emptied the step's column: the engine ends there as ever, where 0.23.0 goes on with a wrong state."
+    ),
     upstream=Upstream("vllm-project/vllm", pull=39562, issue=39271),
     hardware="any GPU (hybrid models with drafts and cached prefixes)",
     default=True,

@@ -8,10 +8,17 @@ from attnfix.compat.fix import Call
 
 
 def holds_more(target: Any, instance: Any, request_id: str, num_tokens_main_model: int) -> bool:
-    """Whether the request has more blocks for its state than this step needs. Modes without shared states take it so."""
+    """Whether the request has more blocks for its state than this step needs. Modes without shared states take it so.
+
+    Drafts of more than a block move blocks to later columns. A step whose column has none ends the engine, as ever: its state
+    would go to the block of padding.
+    """
     if instance.mamba_cache_mode != "align":
         return False
-    return needed(instance, num_tokens_main_model) < len(instance.req_to_blocks.get(request_id, ()))
+    blocks, end = instance.req_to_blocks.get(request_id, ()), needed(instance, num_tokens_main_model)
+    if end >= len(blocks):
+        return False
+    return not any(block.is_null for block in blocks[max(end - 1 - instance.num_speculative_blocks, 0) : end])
 
 
 def needed(manager: Any, tokens: int) -> int:

@@ -19,7 +19,10 @@ FIX = Fix(
         "A prefix may end within a block where states have longer blocks than a hash has tokens. The cache manager of layers "
         "with a window finds prefixes of whole blocks alone, and asserts that it is asked for such."
     ),
-    correction="On such a server, prefixes end with blocks of all layers, as in 0.28.0.",
+    correction=(
+        "On such a server, prefixes end with blocks of all layers, as in 0.28.0. One with Mooncake's store ends as ever from "
+        "0.27.0: the store asks for such prefixes, too, and requests would wait for ever."
+    ),
     upstream=Upstream("vllm-project/vllm", pull=51843),
     hardware="any GPU (hybrid models with cached prefixes, and layers or drafters with a window)",
     default=True,

@@ -26,15 +26,17 @@ def split(self, request, num_new_tokens, num_new_local_computed_tokens=0):
 
 
 @pytest.mark.parametrize(
-    "states, attention, tokens, result, corrections",
+    "states, attention, tokens, computed, result, corrections",
     [
-        (48, 32, 64, 48, 1),
-        (48, 32, 96, 96, 0),  # the same end
-        (48, 48, 64, 48, 0),
-        (0, 32, 64, 64, 0),
+        (48, 32, 64, 0, 48, 1),
+        (48, 32, 96, 0, 96, 0),  # the same end
+        (48, 48, 64, 0, 48, 0),
+        (0, 32, 64, 0, 64, 0),
+        (48, 32, 64, 200, 64, 0),  # it decodes: the engine's rule is asked once
     ],
 )
-def test_chunks_end_at_blocks_of_states(states, attention, tokens, result, corrections):
+def test_chunks_end_at_blocks_of_states(states, attention, tokens, computed, result, corrections):
+    request = SimpleNamespace(num_computed_tokens=computed, num_prompt_tokens=200, num_tokens=201)
     specs = [FullAttentionSpec(block_size=attention), *[MambaSpec(block_size=states)] * (states > 0)]
     config = SimpleNamespace(block_size=attention, mamba_cache_mode="align")
     scheduler = SimpleNamespace(
@@ -43,5 +45,5 @@ def test_chunks_end_at_blocks_of_states(states, attention, tokens, result, corre
     )
     state = FixState(FIX)
     target = one_call.target_of(FIX, "_mamba_block_aligned_split")
-    assert one_call.run(target, split, state, scheduler, None, tokens) == result
+    assert one_call.run(target, split, state, scheduler, request, tokens) == result
     assert state.counters.corrections == corrections and scheduler.cache_config is config and config.block_size == attention

@@ -30,10 +30,21 @@ def allocate_new_blocks(self, request_id, num_tokens, num_tokens_main_model):
     ],
 )
 def test_a_request_with_more_blocks_than_it_needs_gets_none(mode, held, tokens, corrected):
-    blocks = {"a": [object()] * held} if held else {}
+    blocks = {"a": [SimpleNamespace(is_null=False)] * held} if held else {}
     manager = SimpleNamespace(mamba_cache_mode=mode, block_size=SIZE, num_speculative_blocks=DRAFTS, req_to_blocks=blocks)
     state = FixState(FIX)
     target = one_call.target_of(FIX, "allocate_new_blocks")
     result = one_call.run(target, allocate_new_blocks, state, manager, "a", tokens + 5, tokens)
     assert result == ([] if corrected else ["stock"]) and state.counters.corrections == corrected
     assert blocks == ({"a": blocks["a"]} if held else {})
+
+
+@pytest.mark.parametrize("emptied, corrected", [(0, False), (1, False), (2, False), (3, True)])
+def test_a_step_whose_column_was_emptied_ends_the_engine(emptied, corrected):
+    """One column for the step's state, and one for each draft."""
+    blocks = {"a": [SimpleNamespace(is_null=at == emptied) for at in range(5)]}
+    manager = SimpleNamespace(mamba_cache_mode="align", block_size=SIZE, num_speculative_blocks=DRAFTS, req_to_blocks=blocks)
+    state = FixState(FIX)
+    target = one_call.target_of(FIX, "allocate_new_blocks")
+    result = one_call.run(target, allocate_new_blocks, state, manager, "a", SIZE, SIZE)
+    assert result == ([] if corrected else ["stock"]) and state.counters.corrections == corrected
