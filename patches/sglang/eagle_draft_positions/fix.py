@@ -34,6 +34,7 @@ FIX = Fix(
     ),
     default=True,
     default_reason="upstream corrected the same in 0.5.12, and verification decides the text",
+    independent=True,  # a server drafts with one of the workers
     hits=AllOf(
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
         Above("speculative steps", 1),

@@ -7,7 +7,7 @@ from attnfix.compat.symptoms import GARBAGE, PARALLEL
 
 BUG = KnownBug(
     id="sglang.falcon-h1-tensor-parallel",
-    title="Falcon-H1 answers garbage on more than one GPU: the sum of its Mamba2 layers counts once for each rank",
+    title="Falcon-H1 answers garbage on more than one GPU: the sum of Mamba2 layers counts once for each rank",
     symptom="With tensor parallelism Falcon-H1 answers garbage; on one GPU it answers well.",
     symptoms=(GARBAGE, PARALLEL),
     releases=(">=0.5.6.post2,<0.5.21",),
