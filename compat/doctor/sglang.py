@@ -701,6 +701,22 @@ def _adapters(it: Deployment) -> Fact:
     return known(ON, "--lora-paths") if it.given("lora-paths") else it.option("enable-lora", OFF)
 
 
+#: Flags of what gives keys of a server to others, or keys of others to it
+_KEY_SHARERS = (
+    "enable-hierarchical-cache", "enable-lmcache", "enable-flexkv", "radix-cache-backend",
+    "enable-unified-cache-external-linker",
+)  # fmt: skip
+
+
+def _shared(it: Deployment) -> Fact:
+    """Whether other servers, or a store that outlives this one, read or give keys."""
+    half = it.option("disaggregation-mode", "null")
+    if half.values != ("null",):
+        return known(ON, half.why) if half.values else half
+    named = next(filter(it.given, _KEY_SHARERS), None)
+    return known(ON, f"--{named}") if named else known(OFF, "none is named")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -732,4 +748,5 @@ FACTS: Makers = {
     "KV heads of a rank": _kv_heads,
     "tokens of a page": _tokens_of_a_page,
     "LoRA adapters": _adapters,
+    "others that share keys": _shared,
 }

@@ -60,6 +60,9 @@ REGIONS = {
     "SchedulerBatchResultProcessor": {"": PLAN},
     "SWARadixCache": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
+    "CohereAttention": {"": PLAN},  # gives layers without positions a function that a compiler sees
+    "Qwen3MoeAttention": {"": PLAN},  # gives the layer a config of its own, which a compiler reads
+    "NemotronHMambaDecoderLayer": {"": PLAN},
     "MRotaryEmbedding": {"": PLAN},  # gives the layer the engine's own rotation, which a compiler sees
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},

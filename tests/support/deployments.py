@@ -66,6 +66,10 @@ NVFP4 = {**R1, "num_hidden_layers": 61, "quantization_config": {"quant_method": 
 NVFP4_SOME = {**NVFP4, "quantization_config": {**NVFP4["quantization_config"], "ignore": ["model.layers.1.self_attn*"]}}
 GPT_OSS_120B = {**GPT_OSS, "head_dim": 64}
 LLAMA4 = {"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "text_config": {}}
+#: As it is published, and as its card says for long prompts
+QWEN3_MOE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "max_position_embeddings": 40960}
+QWEN3_MOE_YARN = {**QWEN3_MOE, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                                                "original_max_position_embeddings": 32768}}  # fmt: skip
 MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "K2": K2, "K2.5": K25, "Experts": EXPERTS, "INT4-some": SOME, "INT4-endless": ENDLESS, "NVFP4": NVFP4,
           "NVFP4-some": NVFP4_SOME,
@@ -82,7 +86,8 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "PaliGemma": PALIGEMMA, "Mllama": MLLAMA, "Next": NEXT,
           "Next-experts": {**NEXT, "num_experts": 512},
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35, "3.5-27B": QWEN35_27B,
-          "Qwen-VL": QWEN_VL, "GLM-4.1V": GLM41V,
+          "Qwen3-MoE": QWEN3_MOE, "Qwen3-MoE-YaRN": QWEN3_MOE_YARN, "Qwen-VL": QWEN_VL, "GLM-4.1V": GLM41V,
+          "Command-A": {"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "sliding_window": 4096},
           "Gemma4-VL": GEMMA4_VL, "dots.ocr": DOTS_OCR, "Qwen2-VL": QWEN2_VL,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
           "Nemotron-bf16": {**NEMOTRON, "torch_dtype": "bfloat16"},

@@ -30,7 +30,7 @@ MIXER = "sglang.srt.layers.attention.mamba.mamba"
 _CONV = ("sglang.srt.layers.attention.mamba.causal_conv1d_triton", "sglang.kernels.ops.mamba.causal_conv1d_triton")
 
 CHUNK, _HEADS, _DIM, _STATE, _WIDTH, _KERNEL = 16, 2, 16, 16, 32, 4
-_NEMOTRON = {
+NEMOTRON = {
     "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": _WIDTH, "intermediate_size": 64,
     "hybrid_override_pattern": "M*", "num_hidden_layers": 2, "num_attention_heads": 1, "num_key_value_heads": 1,
     "head_dim": 32, "ssm_state_size": _STATE, "mamba_num_heads": _HEADS, "n_groups": 1, "mamba_head_dim": _DIM,
@@ -321,7 +321,7 @@ class Mamba2Layer(proof.Proof):
         if device() == "cpu":
             let_kernels_run_interpreted()
         with taken_for_cuda():
-            self.served = construction.serve("--attention-backend", "flashinfer", config=_NEMOTRON, draft=False)
+            self.served = construction.serve("--attention-backend", "flashinfer", config=NEMOTRON, draft=False)
         self.served.device = device()
         decode = vars(sys.modules[mixers.selective_state_update.__module__])
         if start := decode.get("initialize_mamba_selective_state_update_backend"):

@@ -9,7 +9,6 @@ from typing import Any
 
 #: Who says it: from 0.5.15 on, and from 0.5.3.post2 on
 _ASKED = ("sglang.srt.runtime_context", "get_server_args"), ("sglang.srt.server_args", "get_global_server_args")
-
 #: Arguments of a server that let others read its keys and values, or names of them -> who does
 _READERS = {
     "enable_lmcache": "LMCache",
@@ -39,3 +38,13 @@ def server_args() -> Any | None:
             return args
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def sharer(args: Any) -> str | None:
+    """Who shares keys of a server that was launched with these arguments; None: nobody does."""
+    if args is None:
+        return "the launch of this server is not known: another one perhaps"
+    if args.disaggregation_mode != "null":
+        return "the other half of --disaggregation-mode"
+    # Storage can be attached to HiCache while it serves
+    return reader(args, {"enable_hierarchical_cache": "HiCache, whose storage outlives a server,"})

@@ -8,7 +8,7 @@ from typing import Any
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
 from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
 
-from .wrap import READERS, own_scale
+from .wrap import own_scale
 
 
 def _unread(it: Deployment) -> Fact:
@@ -36,12 +36,4 @@ def _ropes(it: Deployment) -> list[Mapping[str, Any]]:
     return [value for value in found.values() if isinstance(value, Mapping)] or [found]
 
 
-def _shared(it: Deployment) -> Fact:
-    half = it.option("disaggregation-mode", "null")
-    if half.values != ("null",):
-        return known(ON, half.why) if half.values else half
-    named = next(filter(it.given, (name.replace("_", "-") for name in READERS)), None)
-    return known(ON, f"--{named}") if named else known(OFF, "none is named")
-
-
-FACTS: Makers = {"settings of YaRN that are not read": _unread, "others that share keys": _shared}
+FACTS: Makers = {"settings of YaRN that are not read": _unread}

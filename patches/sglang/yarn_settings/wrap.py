@@ -22,16 +22,6 @@ _CLASS, _FREQUENCIES, _RANGE, _ROUNDED = (
 )  # fmt: skip
 
 
-def sharer(args: Any) -> str | None:
-    """Who shares keys of a server that was launched with these arguments; None: nobody does."""
-    if args is None:
-        return "the launch of this server is not known: another one perhaps"
-    if args.disaggregation_mode != "null":
-        return "the other half of --disaggregation-mode"
-    # Storage can be attached to HiCache while it serves
-    return launch.reader(args, {"enable_hierarchical_cache": "HiCache, whose storage outlives a server,"})
-
-
 def unread(target: Any, instance: Any, rope_scaling: Any = None) -> tuple[bool, float | None] | None:
     """Settings of YaRN that the engine does not read: whether bounds are not rounded, and another scale than its own."""
     if not rope_scaling or rope_scaling.get("rope_type", rope_scaling.get("type")) != "yarn" or "mrope_section" in rope_scaling:
@@ -40,7 +30,7 @@ def unread(target: Any, instance: Any, rope_scaling: Any = None) -> tuple[bool, 
     found = _ROUNDED not in reads and not rope_scaling.get(_ROUNDED, True), own_scale(rope_scaling)
     if found == (False, None):
         return None
-    if shared_by := sharer(launch.server_args()):
+    if shared_by := launch.sharer(launch.server_args()):
         target.leave_out(f"{shared_by} shares keys, which would be rotated otherwise")
     return None if shared_by else found
 
