@@ -2,7 +2,7 @@
 
 Real: the layer with its constructor, its projections and its rotary embedding, and the server's arguments. Stood in for: the
 backend's attention, which takes the window from the layer as FlashAttention-3 does. Spared: layers of Cohere 1, and layers with
-RoPE within their window.
+RoPE within their window, where their backend needs it of the runner or tokens are drafted.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _NONE = "no CohereAttention.__init__: sliding_window"
 
 
 class Case(NamedTuple):
-    """`layer`: of four, the last one sees all tokens. `first`: of Cohere 1."""
+    """`layer`: of four, the last one sees all tokens. `first`: of Cohere 1. `drafts`: the server speculates."""
 
     layer: int
     tokens: int
     backend: str = "fa3"
     first: bool = False
+    drafts: bool = False
     where: str = ""
 
 
@@ -53,11 +54,13 @@ class Proof(Cases):
         Case(3, 7),
         Case(3, 21),
         Case(3, 7, backend="triton"),
+        Case(3, 7, drafts=True),
         Case(0, 21, where=_NONE),
         Case(2, 9, where=_NONE),
     )
     spared = (
         Case(1, 7, backend="triton"),
+        Case(1, 7, drafts=True),
         Case(3, 21, first=True),
         Case(0, 9, first=True),
     )
@@ -65,6 +68,7 @@ class Proof(Cases):
         "layers without positions rotate": (wrap.as_they_are, lambda real, positions, query, key: (-query, key)),
         "the window has a token more": (wrap.window, lambda real, tokens: real(tokens) + 1),
         "no backend reads windows": (wrap.reads_windows, lambda real, args: False),
+        "layers have windows in draft trees": (wrap.drafts, lambda real, args: False),
     }
     broken_where = {name: _NONE for name in list(broken)[1:]}
 
@@ -78,7 +82,8 @@ class Proof(Cases):
 
         torch.manual_seed(seed)
         runner = construction.serve("--attention-backend", case.backend, draft=False)
-        layer = Runner(runner.server_args).load_model(self._made, case)
+        with replaced(runner.server_args, "speculative_algorithm", "NGRAM" if case.drafts else None):
+            layer = Runner(runner.server_args).load_model(self._made, case)
         for weight in layer.parameters():
             weight.data.copy_(torch.randn(weight.shape) / _WIDTH**0.5)
         attn = layer.attn
