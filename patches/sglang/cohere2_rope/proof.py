@@ -2,7 +2,7 @@
 
 Real: the layer with its constructor, its projections and its rotary embedding, and the server's arguments. Stood in for: the
 backend's attention, which takes the window from the layer as FlashAttention-3 does. Spared: layers of Cohere 1, and layers with
-RoPE within their window, where their backend needs it of the runner or tokens are drafted.
+RoPE within their window, where their backend needs it of the runner or the server speculates.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Proof(Cases):
         "layers without positions rotate": (wrap.as_they_are, lambda real, positions, query, key: (-query, key)),
         "the window has a token more": (wrap.window, lambda real, tokens: real(tokens) + 1),
         "no backend reads windows": (wrap.reads_windows, lambda real, args: False),
-        "layers have windows in draft trees": (wrap.drafts, lambda real, args: False),
+        "layers have windows in draft trees": (wrap.bars_windows, lambda real, args: False),
     }
     broken_where = {name: _NONE for name in list(broken)[1:]}
 

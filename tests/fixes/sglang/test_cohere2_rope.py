@@ -47,7 +47,7 @@ def test_the_others_have_their_window(monkeypatch, flags):
 
 
 @pytest.mark.parametrize("flags", [{"attention_backend": "triton"}, {"decode_attention_backend": "flashinfer"},
-                                   {"speculative_algorithm": "NGRAM"}])  # fmt: skip
+                                   {"speculative_algorithm": "NGRAM"}, {"enable_deterministic_inference": True}])  # fmt: skip
 def test_where_all_steps_read_it_from_the_layer(monkeypatch, flags):
     assert made(monkeypatch, 0, **flags) == ((-1, -2), -1, 0)
 
