@@ -68,7 +68,6 @@ class Proof(Cases):
         "layers without positions rotate": (wrap.as_they_are, lambda real, positions, query, key: (-query, key)),
         "the window has a token more": (wrap.window, lambda real, tokens: real(tokens) + 1),
         "no backend reads windows": (wrap.reads_windows, lambda real, args: False),
-        "layers have windows in draft trees": (wrap.bars_windows, lambda real, args: False),
     }
     broken_where = {name: _NONE for name in list(broken)[1:]}
 
