@@ -19,8 +19,9 @@ FIX = Fix(
         "engine rotates queries and keys in all layers, and all of them see the whole context."
     ),
     correction=(
-        "Every fourth layer rotates nothing. On fa3 and trtllm_mha the others get their window; elsewhere they keep the whole "
-        "context, since the engine would share out memory by the window. A server whose keys others share stays as it is."
+        "Every fourth layer rotates nothing. On fa3 and trtllm_mha the others get their window, unless the server speculates "
+        "or is deterministic; elsewhere they keep the whole context, since the engine would share out memory by the window. A "
+        "server whose keys others share stays as it is."
     ),
     upstream=Upstream("sgl-project/sglang", pull=16927, issue=4570),
     hardware="any GPU (Command A, Command R7B)",
@@ -36,8 +37,9 @@ FIX = Fix(
     cost="Less work in each step: a quarter of the layers does not rotate. Nothing else while it serves.",
     avoid="Nothing within the release avoids it; take release 0.5.8, and fa3 or trtllm_mha there.",
     expect=(
-        "On one replica, answers at temperature 0 become those of 0.5.8 with fa3. Each layer counts once, when the model is "
-        "loaded. Beyond 4096 tokens, layers stay without a window on other backends."
+        "On one replica, answers at temperature 0 become those of 0.5.8 with fa3, whose windows have a token more. Each layer "
+        "counts once, when the model is loaded. Beyond 4096 tokens, layers stay without a window on other backends, with "
+        "speculative decoding and with deterministic inference."
     ),
     stays_out=Is("others that share keys", ON),
     hits=Is("architecture", "Cohere2ForCausalLM"),

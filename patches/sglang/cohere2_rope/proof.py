@@ -2,13 +2,14 @@
 
 Real: the layer with its constructor, its projections and its rotary embedding, and the server's arguments. Stood in for: the
 backend's attention, which takes the window from the layer as FlashAttention-3 does. Spared: layers of Cohere 1, and layers with
-RoPE within their window.
+RoPE within their window, where their backend needs it of the runner or the server speculates.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from attnfix.patches.lab.proof import Cases, NoSuchPath, Observation, observe, replaced
@@ -28,12 +29,13 @@ _NONE = "no CohereAttention.__init__: sliding_window"
 
 
 class Case(NamedTuple):
-    """`layer`: of four, the last one sees all tokens. `first`: of Cohere 1."""
+    """`layer`: of four, the last one sees all tokens. `first`: of Cohere 1. `drafts`: the server speculates."""
 
     layer: int
     tokens: int
     backend: str = "fa3"
     first: bool = False
+    drafts: bool = False
     where: str = ""
 
 
@@ -53,11 +55,13 @@ class Proof(Cases):
         Case(3, 7),
         Case(3, 21),
         Case(3, 7, backend="triton"),
+        Case(3, 7, drafts=True, where=_NONE),
         Case(0, 21, where=_NONE),
         Case(2, 9, where=_NONE),
     )
     spared = (
         Case(1, 7, backend="triton"),
+        Case(1, 7, drafts=True, where=_NONE),
         Case(3, 21, first=True),
         Case(0, 9, first=True),
     )
@@ -78,7 +82,9 @@ class Proof(Cases):
 
         torch.manual_seed(seed)
         runner = construction.serve("--attention-backend", case.backend, draft=False)
-        layer = Runner(runner.server_args).load_model(self._made, case)
+        speculates = replaced(runner.server_args, "speculative_algorithm", "NGRAM") if case.drafts else nullcontext()
+        with speculates:
+            layer = Runner(runner.server_args).load_model(self._made, case)
         for weight in layer.parameters():
             weight.data.copy_(torch.randn(weight.shape) / _WIDTH**0.5)
         attn = layer.attn

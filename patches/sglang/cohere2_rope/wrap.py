@@ -14,6 +14,9 @@ from attnfix.patches.sglang.shared import launch
 
 #: Backends that take the window from the layer alone. Others need it of the runner, which shares out memory by it, too
 READ_WINDOWS = "fa3", "trtllm_mha"
+#: Arguments with which fa3 has no windows: it lists by the runner's window what window layers see of a tree of drafts, and with
+#: windows the ends of a prompt's chunks change bits
+WITHOUT_WINDOWS = "speculative_algorithm", "enable_deterministic_inference"
 #: In the place of a window
 UNROTATED = -1
 _WINDOW = "sliding_attention"
@@ -33,8 +36,14 @@ def of_cohere2(target: Any, instance: Any, config: Any, layer_id: int = 0) -> in
 
 
 def reads_windows(args: Any) -> bool:
+    if bars_windows(args):
+        return False
     chosen = (getattr(args, f"{phase}_attention_backend", None) or args.attention_backend for phase in ("prefill", "decode"))
     return all(one in READ_WINDOWS for one in chosen)
+
+
+def bars_windows(args: Any) -> bool:
+    return any(getattr(args, name, None) for name in WITHOUT_WINDOWS)
 
 
 def window(tokens: int) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 
 #: Who says it: from 0.5.15 on, and from 0.5.3.post2 on
 _ASKED = ("sglang.srt.runtime_context", "get_server_args"), ("sglang.srt.server_args", "get_global_server_args")
-
 #: Arguments of a server that let others read its keys and values, or names of them -> who does
 _READERS = {
     "enable_lmcache": "LMCache",

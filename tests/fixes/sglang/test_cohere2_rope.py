@@ -25,7 +25,8 @@ class Layer:
 
 def made(monkeypatch, layer_id, config=COHERE2, **flags):
     """(what it rotates 1 and 2 to, its window, how many corrections were counted)"""
-    given = {"disaggregation_mode": "null", "attention_backend": "fa3", "prefill_attention_backend": None, **flags}
+    given = {"disaggregation_mode": "null", "attention_backend": "fa3", "prefill_attention_backend": None,
+             "speculative_algorithm": None, **flags}  # fmt: skip
     module = ModuleType("sglang.srt.server_args")
     module.get_global_server_args = lambda: SimpleNamespace(**given)
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -45,8 +46,9 @@ def test_the_others_have_their_window(monkeypatch, flags):
     assert made(monkeypatch, 2, **flags) == ((-1, -2), 4095, 1)
 
 
-@pytest.mark.parametrize("flags", [{"attention_backend": "triton"}, {"decode_attention_backend": "flashinfer"}])
-def test_where_all_backends_read_it_from_the_layer(monkeypatch, flags):
+@pytest.mark.parametrize("flags", [{"attention_backend": "triton"}, {"decode_attention_backend": "flashinfer"},
+                                   {"speculative_algorithm": "NGRAM"}, {"enable_deterministic_inference": True}])  # fmt: skip
+def test_where_all_steps_read_it_from_the_layer(monkeypatch, flags):
     assert made(monkeypatch, 0, **flags) == ((-1, -2), -1, 0)
 
 
