@@ -11,7 +11,7 @@ from typing import Any
 _ASKED = ("sglang.srt.runtime_context", "get_server_args"), ("sglang.srt.server_args", "get_global_server_args")
 
 #: Arguments of a server that let others read its keys and values, or names of them -> who does
-_READERS = {
+READERS = {
     "enable_lmcache": "LMCache",
     "enable_flexkv": "FlexKV",
     "radix_cache_backend": "the radix cache of --radix-cache-backend",
@@ -21,7 +21,7 @@ _READERS = {
 
 def reader(args: Any, more: Mapping[str, str]) -> str | None:
     """Who reads keys of a server that was launched with these arguments; `more`: arguments that count beside the usual ones."""
-    return next((who for name, who in {**more, **_READERS}.items() if getattr(args, name, None)), None)
+    return next((who for name, who in {**more, **READERS}.items() if getattr(args, name, None)), None)
 
 
 def server_args() -> Any | None:

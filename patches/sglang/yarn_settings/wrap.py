@@ -20,6 +20,8 @@ from attnfix.patches.shared.yarn_scale import of_pair, usual_scale
 _CLASS, _FREQUENCIES, _RANGE, _ROUNDED = (
     "YaRNScalingRotaryEmbedding", "_compute_inv_freq", "_yarn_find_correction_range", "truncate",
 )  # fmt: skip
+#: Arguments of a server -> who reads its keys. Storage can be attached to HiCache while it serves
+READERS = {"enable_hierarchical_cache": "HiCache, whose storage outlives a server,", **launch.READERS}
 
 
 def sharer(args: Any) -> str | None:
@@ -28,8 +30,7 @@ def sharer(args: Any) -> str | None:
         return "the launch of this server is not known: another one perhaps"
     if args.disaggregation_mode != "null":
         return "the other half of --disaggregation-mode"
-    # Storage can be attached to HiCache while it serves
-    return launch.reader(args, {"enable_hierarchical_cache": "HiCache, whose storage outlives a server,"})
+    return launch.reader(args, READERS)
 
 
 def unread(target: Any, instance: Any, rope_scaling: Any = None) -> tuple[bool, float | None] | None:
