@@ -1,7 +1,7 @@
 """Proof of sglang.window-deferred-chunk: other requests leave window layers too few slots for the chunk of a prompt.
 
-The scheduler caches a prompt in each turn, as all servers do up to 0.5.11, and prefill servers up to 0.5.12.post1. Spared: window
-pools in which all chunks fit, and prompts of one chunk. Real and played parts: `lab.sglang.window_cache`.
+The scheduler caches a prompt in each turn, as all servers do up to 0.5.11, and prefill servers up to 0.5.12.post1. Spared:
+window pools in which all chunks fit, and prompts of one chunk. Real and played parts: `lab.sglang.window_cache`.
 """
 
 from __future__ import annotations
