@@ -158,12 +158,14 @@ class Proof(Cases):
     measure = "relative error of the tokens that decoding requests get back"
     bug = (
         Case((40,)), Case((12, 9, 20, 3), decoding=3), Case((7, 5), running=2, decoding=1),
+        Case((100, 28)),  # as many as the cache has room for, each of half a chunk
         Case((40,), drafts=True, where=_DRAFTS),
     )  # fmt: skip
     spared = (Case((2, 1), tokens=64, chunk=64), Case((3,), running=64, tokens=256, chunk=16))
     broken = {
         "the correction does nothing": (wrap.widen, lambda real, ring, wanted, running: None),
         "the ring is as short as parts of one prompt": (wrap.slots, lambda real, running, *rest: 3 * running + 2),
+        "all parts are of a whole chunk": (wrap.slots, lambda real, running, tokens, chunk: real(running, tokens // 2, chunk)),
     }
 
     def prepare(self) -> None:

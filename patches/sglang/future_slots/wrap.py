@@ -32,9 +32,10 @@ def make_ring(call: Any, instance: Any, server_args: Any = None) -> Any:
     result = call()
     owner, launched = (instance, instance.server_args) if server_args is None else (instance.worker, server_args)
     running = owner.max_running_requests
+    ring = getattr(instance, "future_map", instance)
     wanted = slots(running, owner.max_total_num_tokens, launched.chunked_prefill_size)
-    if wanted:
-        widen(getattr(instance, "future_map", instance), wanted, running)
+    if wanted > getattr(ring, "future_limit", 0):  # a ring is never made shorter
+        widen(ring, wanted, running)
         call.corrected()
     return result
 

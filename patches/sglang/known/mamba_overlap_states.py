@@ -11,7 +11,10 @@ BUG = KnownBug(
     symptom="A prompt with a cached prefix begins a token ahead, or with half a chunk; others, with a state of nobody.",
     symptoms=(CACHED_PREFIX, GARBAGE),
     releases=(">=0.5.3.post2,<0.5.6.post1",),
-    code=("sglang.srt.mem_cache.mamba_radix_cache:MambaRadixCache.cache_finished_req",),
+    code=(
+        "sglang.srt.mem_cache.mamba_radix_cache:MambaRadixCache.cache_finished_req",
+        "sglang.srt.server_args:ServerArgs._handle_model_specific_adjustments",
+    ),
     upstream=Upstream("sgl-project/sglang", pull=13057),
     hits=AllOf(
         AnyOf(

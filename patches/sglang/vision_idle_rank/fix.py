@@ -18,10 +18,11 @@ FIX = Fix(
         "others, and its model asks for positions of the padding."
     ),
     correction="A batch without tokens of its own gets three rows, which the engine pads with zeros, as upstream's does.",
+    # The thread that makes padding [3, tokens]; the change of 0.5.23, which gives an idle batch its rows, has none that we know
     upstream=Upstream("sgl-project/sglang", pull=17624),
     hardware="any GPU (models with M-RoPE, --enable-dp-attention)",
     default=True,
-    default_reason="a crash; upstream has released the same, and a batch with requests keeps its positions",
+    default_reason="a crash; from 0.5.23 on the engine makes the same rows, and a batch with requests keeps its positions",
     targets=(Target(wrap.pad, needed=wrap.lacks_positions, paths=(f"{_BATCH}._pad_inputs_to_size",)),),
     witnesses=(f"{_BATCH}.init_new", f"{_BATCH}._pad_tensor_to_size"),
     cost="One small tensor for each batch of a rank without requests that no CUDA graph serves.",

@@ -14,7 +14,7 @@ FIX = Fix(
     title="A crash, or a cached prefix that nobody computed, when the pool of window layers is full",
     symptom=(
         "Under load, the server of a window model ends in a step without tokens while a long prompt is read. Prefix hits may "
-        "be wrong before."
+        "be wrong before. From 0.5.12 on it is so on prefill servers alone."
     ),
     symptoms=(DIES, CACHED_PREFIX),
     cause=(
@@ -39,11 +39,12 @@ FIX = Fix(
         f"{_SCHEDULER}.get_next_batch_to_run",
         f"{_SCHEDULER}._get_new_batch_prefill_raw",
         f"{_SCHEDULER}.stash_chunked_request",
+        "sglang.srt.disaggregation.prefill:SchedulerDisaggregationPrefillMixin.process_prefill_chunk",
     ),
     cost="A comparison for each chunk of a prompt.",
     avoid="Raise `--swa-full-tokens-ratio`, or set `--disable-hybrid-swa-memory`.",
     expect="On one replica whose window pool runs full, long prompts among many requests: a server that has ended so goes on.",
     ranks_alike=True,  # which prefixes are cached follows from it
     harm=CRASH,
-    hits=AllOf(Is("sliding-window KV pool", ON), Is("prompts in chunks", ON)),
+    hits=AllOf(Is("sliding-window KV pool", ON), Is("prompts in chunks", ON), Is("prompts cached in each turn", ON)),
 )

@@ -1,13 +1,14 @@
-"""Proof of sglang.window-deferred-chunk: requests that decode leave window layers too few slots for the chunk of a prompt.
+"""Proof of sglang.window-deferred-chunk: other requests leave window layers too few slots for the chunk of a prompt.
 
-Spared: window pools in which all chunks fit, and prompts of one chunk. Real and played parts: `lab.sglang.window_cache`.
+The scheduler caches a prompt in each turn, as all servers do up to 0.5.11, and prefill servers up to 0.5.12.post1. Spared:
+window pools in which all chunks fit, and prompts of one chunk. Real and played parts: `lab.sglang.window_cache`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attnfix.patches.lab.proof import Cases, NoSuchPath, Observation, code_of
 from attnfix.patches.lab.sglang.window_cache import Server
@@ -16,6 +17,7 @@ from . import wrap
 
 _QUANTIZATION = "sglang.srt.layers.quantization"  # first: else it and the linear layers import each other
 _POLICY, _SCHEDULER = "sglang.srt.managers.schedule_policy", "sglang.srt.managers.scheduler"
+_PREFILL = "sglang.srt.disaggregation.prefill"
 #: What a scheduler asks that caches a prompt behind a chunk alone; from 0.5.13 on `fill_ids` is not what is cached
 _FLAG = "_chunked_req_scheduled_last_iter"
 _WINDOW, _TURNS = 8, 400
@@ -33,7 +35,7 @@ class Case(NamedTuple):
 
 
 class Proof(Cases):
-    modules = (_QUANTIZATION, _POLICY, _SCHEDULER)
+    modules = (_QUANTIZATION, _POLICY, _SCHEDULER, _PREFILL)
     needs = f"{_POLICY}:PrefillAdder.add_chunked_req: rem_swa_tokens"
     absent = "no chunk is put off for the slots of window layers"
     kernel = "none"
@@ -51,8 +53,13 @@ class Proof(Cases):
     def prepare(self) -> None:
         super().prepare()
         cut = code_of(self.engine[_POLICY].PrefillAdder.add_chunked_req).co_names
-        if "fill_ids" not in cut or _FLAG in code_of(self.engine[_SCHEDULER].Scheduler.get_next_batch_to_run).co_names:
+        if "fill_ids" not in cut or all(_FLAG in code_of(turn).co_names for turn in self._turns()):
             raise NoSuchPath("a prompt whose chunk was put off is not cached")
+
+    def _turns(self) -> tuple[Any, ...]:
+        """What begins a turn, on a prefill server and on others."""
+        prefills, others = self.engine[_PREFILL].SchedulerDisaggregationPrefillMixin, self.engine[_SCHEDULER].Scheduler
+        return prefills.process_prefill_chunk, others.get_next_batch_to_run
 
     def run(self, case: Case, seed: int) -> Observation:
         draw = random.Random(seed)

@@ -2,6 +2,9 @@
 
 Before each turn, the scheduler caches what was computed of the prompt that comes in chunks: all of `fill_ids`, which a chunk
 cuts to its end. A chunk that is put off, because window layers have no slots for it, leaves the whole prompt there.
+
+From 0.5.12 on, prefill servers alone cache it nevertheless. On others, nobody reads `fill_ids` until the next turn makes it
+anew.
 """
 
 from __future__ import annotations

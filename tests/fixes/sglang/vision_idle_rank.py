@@ -15,6 +15,8 @@ DEPLOYMENTS = [
     ("0.5.16", "Qwen-VL", "h100", SGL + _EAGER + "--tp-size 8 --dp-size 8", NOT_HIT, "--enable-dp-attention"),
     ("0.5.16", "Qwen-VL", "h100", SGL + _EAGER + "--tp-size 8 --enable-dp-attention", NOT_HIT, "--dp-size"),
     ("0.5.16", "R1", "h100", DP + _EAGER, NOT_HIT, "no mrope_section"),
+    ("0.5.20", "GLM-4.1V", "h100", DP + _EAGER, HIT, "--disable-cuda-graph"),
+    ("0.5.21", "GLM-4.1V", "h100", DP + _EAGER, NOT_HIT, "positions of text"),
     ("0.5.16", None, "h100", DP + _EAGER, POSSIBLE, "config.json"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
