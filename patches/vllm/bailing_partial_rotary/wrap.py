@@ -31,8 +31,8 @@ def width_unread(target: Any, instance: Any, config: Any) -> int | None:
 
 
 def factor_of(config: Any) -> float | None:
-    rope = getattr(config, "rope_parameters", None) or {}
-    return getattr(config, "partial_rotary_factor", rope.get("partial_rotary_factor"))
+    factor = getattr(config, "partial_rotary_factor", None)
+    return (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor") if factor is None else factor
 
 
 def fuses(server: Any) -> bool:

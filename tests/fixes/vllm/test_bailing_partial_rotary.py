@@ -67,7 +67,9 @@ def test_all_layers_rotate_what_the_factor_says(monkeypatch, server, head, facto
 
 
 def test_a_factor_among_the_settings_of_rope_is_read(monkeypatch):
-    assert made(monkeypatch, rope_parameters={"rope_theta": 6e5, "partial_rotary_factor": 0.5}) == ([64] * 2, 1)
+    moved = {"rope_theta": 6e5, "partial_rotary_factor": 0.5}
+    assert made(monkeypatch, rope_parameters=moved) == ([64] * 2, 1)
+    assert made(monkeypatch, rope_parameters=moved, partial_rotary_factor=None) == ([64] * 2, 1)
     assert made(monkeypatch, rope_parameters={"partial_rotary_factor": 1.0}) == ([HEAD] * 2, 0)  # as the engine leaves it
     assert made(monkeypatch, rope_parameters={"partial_rotary_factor": 0.5}, partial_rotary_factor=1.0) == ([HEAD] * 2, 0)
     assert made(monkeypatch, rope_parameters=None) == ([HEAD] * 2, 0)
