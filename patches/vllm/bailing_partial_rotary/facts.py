@@ -11,7 +11,8 @@ def _share(it: Deployment) -> Fact:
     if it.config is None:
         return unknown(NO_CONFIG)
     text = it.text_config()
-    named, factor = text.get("rotary_dim"), text.get("partial_rotary_factor") or 1
+    named, rope = text.get("rotary_dim"), text.get("rope_parameters") or {}
+    factor = text.get("partial_rotary_factor", rope.get("partial_rotary_factor")) or 1
     if named is not None or factor == 1:
         return known("read", f"config.json has rotary_dim {named}" if named else "config.json has no partial_rotary_factor")
     return known("not read", f"config.json has partial_rotary_factor {factor} and no rotary_dim")

@@ -25,6 +25,13 @@ class Case(NamedTuple):
     derived: bool = False
     #: Of queries and keys: none, or to a mean square of 1, with or without their mean
     norm: str | None = "root"
+    #: Whether transformers has left the factor among the settings of RoPE alone
+    moved: bool = False
+    where: str = ""
+
+
+#: From 0.23.0 on, a width is made of the factor
+_OLD = "no BailingAttention.__init__: int"
 
 
 class Proof(Cases):
@@ -33,12 +40,16 @@ class Proof(Cases):
     measure = "relative error of queries and keys, infinite where compiled code is cached as that of stock"
     needs = "BailingAttention.__init__: use_qk_norm"
     absent = "no model that rotates a part of a head"
-    bug = (Case(), Case(0.25, head=128), Case(0.5, norm=None, derived=True, head=32), Case(0.75, norm="mean"))
+    bug = (
+        Case(), Case(0.25, head=128), Case(0.5, norm=None, derived=True, head=32), Case(0.75, norm="mean"),
+        Case(moved=True, where=_OLD),
+    )  # fmt: skip
     spared = (Case(None, 32), Case(None), Case(1.0), Case(1.0, 64, norm=None), Case(None, 16, head=128))
     broken = {
         "twice the width is rotated": (wrap.width, lambda real, asked: 2 * asked),
         "half the width is rotated": (wrap.width, lambda real, asked: asked // 2),
         "the same width is rotated in all models": (wrap.width, lambda real, asked: 32),
+        "settings of RoPE are not read": (wrap.factor_of, lambda real, config: getattr(config, "partial_rotary_factor", None)),
         "code that was compiled without is taken": (wrap.cache_key, lambda real, stock: stock),
     }
 
@@ -62,6 +73,8 @@ class Proof(Cases):
         }  # fmt: skip
         with Worker(model, backend="flash_attn.FlashAttentionBackend", context=_LENGTH, max_tokens=_LENGTH) as worker:
             server, config = worker.config, worker.config.model_config.hf_config
+            if case.moved:
+                del config.partial_rotary_factor
             layer = self.engine[_MODEL].BailingAttention(config, server.cache_config, prefix="model.layers.0.attention")
             key, corrected = server.compute_hash(), wrap._code.is_changed
             wrap._code.is_changed = False  # as it is where no layer was corrected

@@ -1,7 +1,8 @@
 """Correction of vllm.bailing-partial-rotary.
 
 The engine reads how much of a head is rotated from `rotary_dim` of the model's config. A checkpoint may say it by
-`partial_rotary_factor` alone: then its `rotary_dim` is set, before the first layer reads it.
+`partial_rotary_factor` alone: then its `rotary_dim` is set, before the first layer reads it. From transformers 5.20 on, a
+config that comes with the checkpoint has the factor among its settings of RoPE alone, as a config.json has that it saved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _code = ChangedCode("attnfix_rotary_factor_read")
 
 def width_unread(target: Any, instance: Any, config: Any) -> int | None:
     """Dimensions of a head that are to be rotated, where the engine would rotate all of them."""
-    factor = getattr(config, "partial_rotary_factor", None)
+    factor = factor_of(config)
     if not factor or not 0 < factor < 1 or getattr(config, "rotary_dim", None) is not None:
         return None
     server = current()
@@ -27,6 +28,11 @@ def width_unread(target: Any, instance: Any, config: Any) -> int | None:
         target.leave_out("enable_qk_norm_rope_fusion is on, whose kernel misreads tables of a part of a head")
         return None
     return int((config.head_dim or config.hidden_size // config.num_attention_heads) * factor) or None
+
+
+def factor_of(config: Any) -> float | None:
+    factor = getattr(config, "partial_rotary_factor", None)
+    return (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor") if factor is None else factor
 
 
 def fuses(server: Any) -> bool:

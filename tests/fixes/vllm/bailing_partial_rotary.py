@@ -9,6 +9,7 @@ from tests.support.deployments import VLLM
 DEPLOYMENTS = [
     ("0.22.1", "Ling-flash", "h100", VLLM, HIT, "partial_rotary_factor 0.5 and no rotary_dim"),
     ("0.13.0", "Ling-flash", None, VLLM, HIT, "partial_rotary_factor 0.5 and no rotary_dim"),
+    ("0.22.1", "Ling-saved", "h100", VLLM, HIT, "partial_rotary_factor 0.5 and no rotary_dim"),
     ("0.22.1", "Ling-named", "h100", VLLM, NOT_HIT, "rotary_dim 64"),
     ("0.22.1", "Ling-flash", "h100", VLLM + """--hf-overrides '{"rotary_dim": 64}'""", NOT_HIT, "rotary_dim 64"),
     ("0.22.1", "Llama", "h100", VLLM, NOT_HIT, "architecture"),

@@ -66,6 +66,15 @@ def test_all_layers_rotate_what_the_factor_says(monkeypatch, server, head, facto
     assert key() != STOCK and len(key()) == len(STOCK)
 
 
+def test_a_factor_among_the_settings_of_rope_is_read(monkeypatch):
+    moved = {"rope_theta": 6e5, "partial_rotary_factor": 0.5}
+    assert made(monkeypatch, rope_parameters=moved) == ([64] * 2, 1)
+    assert made(monkeypatch, rope_parameters=moved, partial_rotary_factor=None) == ([64] * 2, 1)
+    assert made(monkeypatch, rope_parameters={"partial_rotary_factor": 1.0}) == ([HEAD] * 2, 0)  # as the engine leaves it
+    assert made(monkeypatch, rope_parameters={"partial_rotary_factor": 0.5}, partial_rotary_factor=1.0) == ([HEAD] * 2, 0)
+    assert made(monkeypatch, rope_parameters=None) == ([HEAD] * 2, 0)
+
+
 @pytest.mark.parametrize("factor", [1.0, 0, 0.0, None, 1.5, -0.5, 0.001])
 def test_a_factor_that_names_no_part_of_a_head_is_left_alone(monkeypatch, factor):
     assert made(monkeypatch, partial_rotary_factor=factor) == ([HEAD] * 2, 0)
