@@ -1,6 +1,6 @@
 """sglang.eagle-draft-positions, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
+from attnfix.compat.doctor.condition import OFF, Above, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
 from attnfix.compat.symptoms import SLOW, SPECULATION
 
@@ -38,7 +38,7 @@ FIX = Fix(
     hits=AllOf(
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
         Above("speculative steps", 1),
-        Is("draft steps of one layer", ON),
+        Is("several draft layers", OFF),
     ),
     cost="One addition over a few numbers in each round of drafts, within its CUDA graph.",
     avoid="Set `--speculative-num-steps 1`, whose only draft needs no such step.",

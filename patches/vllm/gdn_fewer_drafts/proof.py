@@ -40,7 +40,9 @@ class Proof(GatedDeltaLayer):
         case(*_TWO, step(a=verify(), b=verify(1), c=9), step(c=verify(1), a=verify(), b=verify()), _ALL, drafts=2),
         case(*_TWO, step(a=verify(1), b=verify(1)), _ALL, drafts=3, graphs=True),
         case(*_TWO, _ALL, step(a=verify(2), b=verify(1)), _ALL, drafts=3, graphs=True),
-        case(*_TWO, step(c=7), step(a=verify(1), b=verify(1), c=verify(1)), step(a=verify(), b=verify(3), c=verify(2)), drafts=4),
+        case(
+            *_TWO, step(c=7), step(a=verify(1), b=verify(1), c=verify(1)), step(a=verify(), b=verify(3), c=verify(2)), drafts=4
+        ),
         case(*_TWO, step(a=verify(2), c=3, b=verify(2)), _ALL, drafts=4),
     )
     spared = (

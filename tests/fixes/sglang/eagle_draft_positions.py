@@ -23,7 +23,7 @@ WAYS = [
     {
         "speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE"), "NGRAM"),
         "speculative steps": (("2",), "1"),
-        "draft steps of one layer": (("on",), "off"),
+        "several draft layers": (("off",), "on"),
     },
 ]
 #: Settings that the differential run must try it in, or why its space does not reach it
