@@ -51,7 +51,8 @@ class Proof(Cases):
     def prepare(self) -> None:
         """Other releases than the affected ones read the factor itself. Up to 0.12.0 none has such a transformers beside it."""
         super().prepare()
-        if "partial_rotary_factor" in code_of(self.engine[_MODEL].BailingAttention.__init__).co_names:
+        code = code_of(self.engine[_MODEL].BailingAttention.__init__)
+        if "partial_rotary_factor" in (*code.co_names, *code.co_varnames):
             self.bug = tuple(case for case in self.bug if not case.moved)
 
     def run(self, case: Case, seed: int) -> Observation:

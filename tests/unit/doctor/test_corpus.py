@@ -22,6 +22,7 @@ _ASKED = {"page size", "tokens of a page"}
 _WITHOUT_A_HIT = {
     "sglang": {
         "sglang.drafter-idle-rank",
+        "sglang.window-deferred-chunk",
         "sglang.eagle-swa-verify",
         "sglang.encoder-prefix-cache",
         "sglang.fa3-dp-padding",
@@ -61,6 +62,7 @@ _WITHOUT_A_HIT = {
         "sglang.yarn-settings",
     },
     "vllm": {
+        "vllm.window-blocks-not-zeroed",
         "vllm.bailing-partial-rotary",
         "vllm.dots-ocr-ranks",
         "vllm.dp-dummy-states",
