@@ -34,6 +34,8 @@ KEPT = {
     "vllm/shared/dcp_lse_base:run.merge.<lambda>": "lse_base calls it, within what call.guard calls",
     "sglang/shared/flashinfer_kernels:serve._end_without": "a thread of the compiling process, in which no engine runs",
     "sglang/shared/flashinfer_kernels:serve._terminated": "a signal of the compiling process, in which no engine runs",
+    "vllm/shared/adapter_paths:AdapterPaths.had_another": "looks and corrections alone call it",
+    "vllm/shared/compiled_code:ChangedCode.key": "corrections alone call it",
     "vllm/shared/unpadded:Always.__getitem__": "a number",
 }
 

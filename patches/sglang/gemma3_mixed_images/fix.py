@@ -29,7 +29,6 @@ FIX = Fix(
             wrap.prepare_attn_masks,
             needed=wrap.lacks_images,
             paths=(f"{_MODEL}.prepare_attn_masks",),
-            repeatable=True,
         ),
     ),
     # Who asks for a mask, and what of a prompt is read for it

@@ -9,7 +9,7 @@ _READ = "triton", "flashinfer"
 
 BUG = KnownBug(
     id="sglang.cohere2-windows",
-    title="Command A and Command R7B: backends that read a model's window elsewhere than in its layers do not get it",
+    title="Command A and Command R7B: backends that do not read a window from its layer get none",
     symptom="Triton ends at the start. Decodes on FlashInfer see the whole context. Drafts of n-gram trees on fa3 miss tokens.",
     symptoms=(LONG_PROMPT, SPECULATION, DIES),
     releases=(">=0.5.8,<=0.5.23",),

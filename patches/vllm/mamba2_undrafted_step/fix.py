@@ -47,7 +47,6 @@ FIX = Fix(
         f"{_BACKENDS}.utils:split_decodes_and_prefills",
     ),
     cost="Some µs of host time in a step without drafts of a server with drafts, and a copy of one number for each request.",
-    look_does="Where a longer row stands behind decodes, the look waits for what the GPU counts.",
     avoid="Take release 0.19.0, or serve without speculative decoding.",
     expect="On one replica with n-gram drafts, ask a NemotronH for text that is not in its prompt. Fixed, it answers.",
     hits=AllOf(Is("Mamba2 layers", ON), Is("speculative decoding", ON)),

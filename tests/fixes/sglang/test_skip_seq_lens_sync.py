@@ -288,7 +288,11 @@ def look(tmp_path_factory):
         site = edited_release.site(tmp_path_factory.mktemp("edited"), "sglang", root_of("0.5.13"), edit)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")}
         environment |= runner.CPU | {"PYTHONPATH": str(site), "ATTNFIX_RUN_DIR": str(site.parent)} | variables
-        others = "SGLANG_LSE_LOG_BASE", "SGLANG_TRTLLM_MHA_KV_SCALES"  # have corrections in the same classes
+        others = (
+            "SGLANG_LSE_LOG_BASE",
+            "SGLANG_TRTLLM_MHA_KV_SCALES",
+            "SGLANG_XQA_VERIFY_MASK",
+        )  # have corrections in the same classes
         environment |= {f"ATTNFIX_{name}": "0" for name in others}
         done = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True, timeout=600)
         lines = [line for line in done.stdout.splitlines() if line.startswith("seen ")]

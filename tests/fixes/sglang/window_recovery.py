@@ -18,3 +18,5 @@ WAYS = [{"sliding-window KV pool": (("on",), "off"), "radix cache for window lay
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "no window pool of its servers is ever full"
 RUN_AS_IT_IS = "the engine's caching runs as it is, behind a prefix that has all KV"
+#: Place of what the engine is handed -> why it needs no guard
+UNGUARDED = {"_along.<lambda>": "the walk that names it alone calls it"}
