@@ -291,7 +291,7 @@ def look(tmp_path_factory):
         others = (
             "SGLANG_LSE_LOG_BASE",
             "SGLANG_TRTLLM_MHA_KV_SCALES",
-            "SGLANG_XQA_VERIFY_MASK",
+            "SGLANG_FA3_DP_PADDING",
         )  # have corrections in the same classes
         environment |= {f"ATTNFIX_{name}": "0" for name in others}
         done = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True, timeout=600)
