@@ -54,7 +54,8 @@ class Drafter:
 
         draw = torch.Generator().manual_seed(seed)
         self.table = torch.randn(_VOCABULARY, _DIM, generator=draw)
-        self.case, self.model, self.worst, self.scores = case, self, 0.0, []
+        self.case, self.model, self.worst = case, self, 0.0
+        self.scores: list[Any] = []
         self.prompts = [torch.randn(n, 1, _DIM, generator=draw) for n in case.prompts for _ in range(case.topk)]
         #: [requests * topk * steps]: a draft's slot → its place in its request
         self.places = torch.tensor([n + step for n in case.prompts for _ in range(case.topk) for step in range(case.steps)])

@@ -23,7 +23,8 @@ def sees_later_tokens(target: Any, instance: Any, layer: Any) -> bool:
 
 def _writes_text() -> bool:
     """Whether the model is a Gemma 3 that reads in one direction. EmbeddingGemma reads in both."""
-    config = launch.server_args().get_model_config().hf_text_config
+    args: Any = launch.server_args()
+    config = args.get_model_config().hf_text_config
     return config.model_type == "gemma3_text" and not getattr(config, "use_bidirectional_attention", False)
 
 

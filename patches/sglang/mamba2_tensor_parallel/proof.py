@@ -34,7 +34,7 @@ class Proof(Cases):
     broken = {"the correction does nothing": (add, lambda real, projection: None)}
 
     def prepare(self) -> None:
-        mixers = self.engine.get(mamba2.MIXER)
+        mixers: Any = self.engine.get(mamba2.MIXER)
         if _MODEL not in self.engine or "reduce_results=False" not in Path(mixers.__file__).read_text():
             raise NoSuchPath("no Mamba2 layer leaves the sum over ranks to Nemotron-H")
         super().prepare()

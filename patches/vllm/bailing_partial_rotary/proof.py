@@ -35,7 +35,7 @@ class Proof(Cases):
     measure = "relative error of queries and keys, infinite where compiled code is cached as that of stock"
     needs = "BailingAttention.__init__: use_qk_norm"
     absent = "no model that rotates a part of a head"
-    bug = (
+    bug: tuple[Case, ...] = (
         Case(), Case(0.25, head=128), Case(0.5, norm=None, derived=True, head=32), Case(0.75, norm="mean"),
         Case(moved=True),
     )  # fmt: skip
