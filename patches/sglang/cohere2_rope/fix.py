@@ -28,7 +28,7 @@ FIX = Fix(
     default=True,
     default_reason="silent wrong output; fixed upstream to the same effect. Keys of both kinds never meet",
     targets=(Target(wrap.init, needed=wrap.of_cohere2, paths=(f"{_LAYER}.__init__",)),),
-    # Who rotates, who is asked for the window, and who says how the server was launched
+    # Rotation, the window's readers, and the server's launch
     witnesses=(
         f"{_LAYER}.forward",
         f"{_MODEL}:CohereDecoderLayer.__init__",

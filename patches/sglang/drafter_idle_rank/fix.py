@@ -24,7 +24,7 @@ FIX = Fix(
     default=True,
     default_reason="a crash; upstream has released the same, and a rank with requests is left alone",
     targets=(Target(wrap.draft_extend_for_decode, needed=wrap.is_idle, paths=(f"{_WORKER}._draft_extend_for_decode",)),),
-    # Who plans for a batch that is empty, and who plans again
+    # Plans of an empty batch, and of the padded one
     witnesses=(
         "sglang.srt.speculative.eagle_worker_common:prepare_for_draft_extend",
         f"{_RUNNERS}.eager_runner:EagerRunner._execute_idle",

@@ -27,7 +27,7 @@ FIX = Fix(
     targets=tuple(
         Target(wrap.draft_forward, needed=wrap.drafts_several, paths=(f"{worker}.draft_forward",)) for worker in _WORKERS
     ),
-    # What makes the positions
+    # Makers of the positions
     witnesses=(
         f"{_V1}._draft_preprocess_decode",
         f"{_SPECULATIVE}.eagle_info_v2:EagleDraftInputV2Mixin.prepare_for_v2_draft",

@@ -25,7 +25,7 @@ FIX = Fix(
     upstream=Upstream("huggingface/transformers", issue=38224),
     hardware="NVIDIA GPUs (Qwen3 MoE with YaRN)",
     targets=(Target(wrap.init, needed=wrap.other_length, paths=(f"{_LAYER}.__init__",)),),
-    # What the kernel gets, when it runs, and who says how the server was launched
+    # Arguments of the kernel, its choice, and the server's launch
     witnesses=(
         f"{_MODEL}:compute_yarn_parameters",
         f"{_LAYER}.apply_qk_norm_rope",

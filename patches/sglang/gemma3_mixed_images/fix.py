@@ -31,7 +31,7 @@ FIX = Fix(
             paths=(f"{_MODEL}.prepare_attn_masks",),
         ),
     ),
-    # Who asks for a mask, and what of a prompt is read for it
+    # The request for a mask, and the parts of a prompt that it reads
     witnesses=(
         f"{_MODEL}.forward",
         "sglang.srt.model_executor.forward_context:get_attn_backend",

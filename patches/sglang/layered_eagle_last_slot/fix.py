@@ -28,7 +28,7 @@ FIX = Fix(
     default=True,
     default_reason="a crash or garbage; upstream has released the same, and only the length of a buffer changes at launch",
     targets=(Target(wrap.init_attention_backend, needed=wrap.lacks_rows, paths=(f"{_WORKER}.init_attention_backend",)),),
-    # Who makes the buffer, and who hands out slots
+    # The buffer's maker, and pools that hand out slots
     witnesses=(
         f"{_WORKER}.__init__",
         *(f"{pool}.{name}" for pool in (_POOL, _DECODE) for name in ("__init__", "alloc", "clear")),

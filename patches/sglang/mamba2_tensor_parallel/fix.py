@@ -25,7 +25,7 @@ FIX = Fix(
     default_reason="garbage for each request; fixed upstream to the same effect",
     ranks_alike=True,
     targets=(Target(wrap.init, needed=wrap.on_several_ranks, paths=(f"{_LAYER}.__init__",)),),
-    # Who adds, and where
+    # The sum over ranks, and its place
     witnesses=(
         f"{_LAYER}.forward",
         "sglang.srt.layers.attention.mamba.mamba:MambaMixer2.__init__",

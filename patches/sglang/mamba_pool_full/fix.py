@@ -29,7 +29,7 @@ FIX = Fix(
             paths=("sglang.srt.managers.schedule_batch:ScheduleBatch.prepare_for_extend",),
         ),
     ),
-    # Who takes a state, and who has them
+    # Takers of a state, and its pool
     witnesses=(
         f"{_CACHE}.common:alloc_for_extend",
         f"{_CACHE}.common:alloc_req_slots",

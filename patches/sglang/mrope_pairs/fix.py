@@ -23,7 +23,7 @@ FIX = Fix(
     default=True,
     default_reason="silent wrong output; later releases rotate neighbours, too",
     targets=(Target(wrap.init, needed=wrap.turns_neighbours, paths=(f"{_LATER}.__init__", f"{_LAYER}.__init__")),),
-    # Who chooses the kernel, and what it pairs
+    # The choice of the kernel, and its pairs
     witnesses=(
         f"{_LAYER}.forward",
         f"{_LAYER}._forward_triton",

@@ -33,7 +33,7 @@ FIX = Fix(
             paths=(f"{_MANAGERS}.schedule_policy:PrefillAdder.add_chunked_req",),
         ),
     ),
-    # Who caches a chunk, and when
+    # Caching of a chunk, and its time
     witnesses=(
         f"{_MANAGERS}.schedule_policy:PrefillAdder",
         f"{_SCHEDULER}.get_next_batch_to_run",

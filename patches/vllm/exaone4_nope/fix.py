@@ -29,7 +29,7 @@ FIX = Fix(
     targets=(Target(wrap.init, needed=wrap.has_windows, paths=(f"{_ATTENTION}.__init__",)),),
     witnesses=(
         f"{_ATTENTION}.forward",
-        # What compiled code is cached by
+        # The key of compiled code
         "vllm.config:ModelConfig.compute_hash",
     ),
     cost="Some microseconds for each layer while the model is loaded. The model is compiled once more after it is switched on.",

@@ -37,7 +37,7 @@ FIX = Fix(
             paths=(f"{_RUNNER}._build_attention_metadata",),
         ),
     ),
-    # What the runner says of drafts, and what the builder makes of it
+    # Numbers of drafts in the runner, and their reading in the builder
     witnesses=(
         f"{_RUNNER}._prepare_inputs",
         f"{_RUNNER}.execute_model",

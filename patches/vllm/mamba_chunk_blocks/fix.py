@@ -36,7 +36,7 @@ FIX = Fix(
             paths=(f"{_SCHEDULER}._mamba_block_aligned_split",),
         ),
     ),
-    # Who refuses to start with two sizes, which state is cached for which tokens, and where a prompt ends
+    # The check of two sizes, states with their tokens, and ends of a prompt's chunks
     witnesses=(
         f"{_CORE}.kv_cache_utils:resolve_kv_cache_block_sizes",
         f"{_CORE}.kv_cache_coordinator:HybridKVCacheCoordinator.__init__",

@@ -28,7 +28,7 @@ FIX = Fix(
     default=True,
     default_reason="the engine dies at its first request; 0.28.0 looks prefixes up in the same way",
     targets=(Target(wrap.init, paths=(f"{_CORE}.sched.scheduler:Scheduler.__init__",)),),
-    # Who may find a part of a block, and who is asked for one
+    # Managers that find a part of a block, and their callers
     witnesses=(
         f"{_COORDINATOR}:HybridKVCacheCoordinator.__init__",
         f"{_COORDINATOR}:HybridKVCacheCoordinator._cache_hit_alignment_tokens",

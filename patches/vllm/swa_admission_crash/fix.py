@@ -30,7 +30,7 @@ FIX = Fix(
     targets=(
         Target(wrap.allocate_slots, needed=wrap.miscounted, paths=(f"{_CORE}.kv_cache_manager:KVCacheManager.allocate_slots",)),
     ),
-    # What a step's blocks are counted by, and what takes them
+    # The count of a step's blocks, and their owners
     witnesses=(
         f"{_CORE}.kv_cache_manager:KVCacheManager.can_fit_full_sequence",
         f"{_CORE}.kv_cache_coordinator:KVCacheCoordinator.get_num_blocks_to_allocate",
