@@ -47,7 +47,6 @@ FIX = Fix(
         f"{_SCHEDULER}.run_batch",
         f"{_SCHEDULER}.get_next_batch_to_run",
     ),
-    examined=(">=0.5.1,<0.5.7",),
     cost="Eight bytes of GPU memory for each slot more; with EAGLE, the hidden state of a token.",
     avoid="Set --disable-overlap-schedule, a larger --chunked-prefill-size or more --max-running-requests.",
     expect="On one replica, requests that decode beside a prompt of many chunks answer as they do alone.",

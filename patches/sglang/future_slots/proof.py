@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from attnfix.patches.lab.proof import Cases, Observation, observe
-from attnfix.patches.lab.sglang import absent  # noqa: F401  its stand-ins for imports are wanted here
+from attnfix.patches.lab.sglang import absent, construction  # noqa: F401  the stand-ins for imports of `absent` are wanted here
 from attnfix.patches.lab.sglang.engine import accepted
 
 from . import wrap
@@ -23,7 +23,7 @@ _RING = "sglang.srt.managers.overlap_utils"
 _CLIENT = "sglang.srt.managers.tp_worker_overlap_thread"
 _SPEC = "sglang.srt.speculative.spec_info"
 _DRAFTS = f"{_RING}:FutureMap._lazy_init_buf"
-_PER_DRAFT = ("topk_p", "topk_index", "hidden_states", "verified_id", "new_seq_lens")
+_PER_DRAFT = ("topk_p", "topk_index", "hidden_states", "verified_id", "bonus_tokens", "new_seq_lens")
 
 
 class Case(NamedTuple):
@@ -40,7 +40,12 @@ class Case(NamedTuple):
 
 
 def _launched(case: Case) -> Any:
-    return SimpleNamespace(chunked_prefill_size=case.chunk, disaggregation_mode="null")
+    return SimpleNamespace(
+        chunked_prefill_size=case.chunk,
+        disaggregation_mode="null",
+        enable_multi_layer_eagle=False,
+        speculative_algorithm="EAGLE",
+    )
 
 
 class _Scheduler:
@@ -49,11 +54,12 @@ class _Scheduler:
     def __init__(self, proof: Proof, case: Case):
         kind, names = proof.engine[_SCHEDULER].Scheduler, proof.engine[_SPEC].SpeculativeAlgorithm
         drafter = names.EAGLE if case.drafts else names.NONE
-        scheduler = object.__new__(kind)
+        scheduler, launched = object.__new__(kind), _launched(case)
+        construction.publish(launched)
         scheduler.__dict__.update(
             enable_overlap=True, device="cpu", max_running_requests=case.running, max_total_num_tokens=case.tokens,
-            chunked_prefill_size=case.chunk, server_args=_launched(case), spec_algorithm=drafter,
-            model_config=SimpleNamespace(context_len=case.tokens),
+            chunked_prefill_size=case.chunk, server_args=launched, spec_algorithm=drafter,
+            model_config=SimpleNamespace(context_len=case.tokens), forward_stream=None,
         )  # fmt: skip
         scheduler.init_overlap()
         self.ring, self.drafts = scheduler.future_map, case.drafts
@@ -77,11 +83,18 @@ class _Scheduler:
         return batch.input_ids, -taken.indices
 
     def _draft(self, ids: Any, tokens: Any) -> tuple[Any, Any]:
+        import torch
+
+        class OfOneStream(torch.Tensor):
+            def record_stream(self, *_: Any) -> None:
+                """A host has one stream."""
+
         taken = self.ring.alloc_future_indices(len(tokens))
-        draft = SimpleNamespace(future_indices=SimpleNamespace(indices=-ids))
+        draft = SimpleNamespace(future_indices=SimpleNamespace(indices=(-ids).as_subclass(OfOneStream)))
         if bool((ids < 0).all()):
             self.ring.resolve_future(SimpleNamespace(input_ids=ids, spec_info=draft))
-            ids = draft.verified_id
+            newest = draft.bonus_tokens if hasattr(draft, "bonus_tokens") else draft.verified_id  # its name from 0.5.12 on
+            ids = newest.as_subclass(torch.Tensor)
         made = {name: tokens[:, None] if name in _PER_DRAFT[:3] else tokens for name in _PER_DRAFT}
         self.ring.store_to_map(taken, SimpleNamespace(next_draft_input=SimpleNamespace(**made)))
         return ids, -taken.indices
