@@ -62,6 +62,7 @@ REGIONS = {
     "Req": {"": PLAN},
     "ssd_combined": {"": PREFILL},
     "ScheduleBatch": {"": PLAN},
+    "schedule_batch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "SWARadixCache": {"": PLAN},
     "TpModelWorkerClient": {"": PLAN},
