@@ -56,6 +56,7 @@ REGIONS = {
     "MambaMixer2": {"": OPERATOR},
     "MambaRadixCache": {"": PLAN},
     "MultiLayerEagleDraftWorker": {"": PLAN},
+    "MultiLayerEagleWorkerV2": {"": PLAN},
     "PrefillAdder": {"": PLAN},
     "Qwen3_5AttentionDecoderLayer": {"": PLAN},  # gives the layer a function that leads a compiler to the engine's own
     "Qwen2VisionAttention": {"": OUTSIDE},
