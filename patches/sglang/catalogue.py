@@ -84,6 +84,7 @@ _FOLDERS = (
     "eagle_draft_positions",
     "dsa_short_prompt_keys",
     "plan_stream_verify",
+    "unified_kv_last_page",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

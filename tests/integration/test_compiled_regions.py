@@ -95,6 +95,7 @@ REGIONS = {
     "CompilationConfig": {"": PLAN},
     "CompressedTensorsKVCacheMethod": {"": PLAN},
     "DeepseekV2MLAAttention": {"": PLAN},  # gives its indexer a function that leads a compiler to the engine's own
+    "DeepSeekV4TokenToKVPool": {"": PLAN},
     "DFlashSpeculator": {"": PLAN},
     "BaseKVCacheMethod": {"": PLAN},
     "FlashAttentionImpl": {"": OPERATOR},
