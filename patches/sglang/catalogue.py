@@ -85,6 +85,7 @@ _FOLDERS = (
     "dsa_short_prompt_keys",
     "plan_stream_verify",
     "unified_kv_last_page",
+    "falcon_h1_tensor_parallel",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -74,6 +74,7 @@ REGIONS = {
     "MRotaryEmbedding": {"": PLAN},  # gives the layer the engine's own rotation, which a compiler sees
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},
+    "FalconH1HybridAttentionDecoderLayer": {"": PLAN},
     "ForwardBatch": {"": PREFILL, "_pad_inputs_to_size": PLAN, "prepare_mlp_sync_batch": PLAN},
     "ForwardBatchDeepSeekMHAMixin": {"": PREFILL},
     "TritonAttnBackend": {"": PLAN, "forward_extend": TRACED, "_forward_extend_unified": TRACED},
