@@ -426,6 +426,13 @@ def _draft_layers(it: Deployment) -> Fact:
     return known(ON if architecture in LAYERED_DRAFTS else OFF, f"{asked.why}, architecture {architecture}")
 
 
+def _parts(it: Deployment) -> Fact:
+    """Whether several ranks have a part of each layer."""
+    size = it.option("tp-size", "1")
+    why = " ".join((size.why, *map(str, size.values)))
+    return Fact(tuple(OFF if value == "1" else ON for value in size.values), why)
+
+
 def _groups_of_ranks(it: Deployment) -> Fact:
     """Whether groups of ranks attend to requests of their own."""
     dp, groups = it.option("enable-dp-attention", OFF), it.number("dp-size", 1)
@@ -765,6 +772,7 @@ FACTS: Makers = {
     "spec v2": _spec_v2,
     "several draft layers": _draft_layers,
     "groups of ranks that attend": _groups_of_ranks,
+    "ranks that share a layer": _parts,
     "CUDA graphs": cuda_graphs,
     "cached prefix": _cached_prefix,
     "chunked prefix cache": _chunked_prefix_cache,

@@ -83,6 +83,10 @@ _FOLDERS = (
     "mamba_pool_full",
     "eagle_draft_positions",
     "mamba_freed_verify",
+    "dsa_short_prompt_keys",
+    "plan_stream_verify",
+    "unified_kv_last_page",
+    "falcon_h1_tensor_parallel",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

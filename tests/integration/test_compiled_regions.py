@@ -20,6 +20,7 @@ from attnfix.patches.catalogue import FIXES
 PLAN = "outside: plans a batch, a graph's buffers or a layer's loading, before a model runs"
 OUTSIDE = "outside: the vision tower of these models is not compiled"
 PREFILL = "outside: eager prefill alone, as piecewise graphs take the absorbed path and are captured without a prefix"
+SHORT = "outside: eager prefill alone, as its caller reads on the host how long the requests are"
 OPERATOR = "behind an operator: called by the implementation of an attention layer"
 TRACED = "traced: called by `forward` of the backend, in a decode graph of speculative decoding"
 
@@ -48,13 +49,14 @@ REGIONS = {
     "Gemma3ForConditionalGeneration": {"": PLAN},
     "HybridAttnBackend": {"": PLAN},
     "HybridLinearAttnBackend": {"": PLAN},
-    "Indexer": {"": PLAN},
+    "Indexer": {"": PLAN, "_get_k_bf16": SHORT},
     "Mamba2AttnBackend": {"": PLAN},
     "MambaAttnBackendBase": {"": PLAN},
     "InputProcessor": {"": PLAN},
     "MambaMixer2": {"": OPERATOR},
     "MambaRadixCache": {"": PLAN},
     "MultiLayerEagleDraftWorker": {"": PLAN},
+    "MultiLayerEagleWorkerV2": {"": PLAN},
     "PrefillAdder": {"": PLAN},
     "Qwen3_5AttentionDecoderLayer": {"": PLAN},  # gives the layer a function that leads a compiler to the engine's own
     "Qwen2VisionAttention": {"": OUTSIDE},
@@ -73,6 +75,7 @@ REGIONS = {
     "MRotaryEmbedding": {"": PLAN},  # gives the layer the engine's own rotation, which a compiler sees
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},
+    "FalconH1HybridAttentionDecoderLayer": {"": PLAN},
     "ForwardBatch": {"": PREFILL, "_pad_inputs_to_size": PLAN, "prepare_mlp_sync_batch": PLAN},
     "ForwardBatchDeepSeekMHAMixin": {"": PREFILL},
     "TritonAttnBackend": {"": PLAN, "forward_extend": TRACED, "_forward_extend_unified": TRACED},
@@ -94,6 +97,7 @@ REGIONS = {
     "CompilationConfig": {"": PLAN},
     "CompressedTensorsKVCacheMethod": {"": PLAN},
     "DeepseekV2MLAAttention": {"": PLAN},  # gives its indexer a function that leads a compiler to the engine's own
+    "DeepSeekV4TokenToKVPool": {"": PLAN},
     "DFlashSpeculator": {"": PLAN},
     "BaseKVCacheMethod": {"": PLAN},
     "FlashAttentionImpl": {"": OPERATOR},
@@ -165,7 +169,7 @@ def text(engine, release, module):
 def test_of_every_target_it_is_said_where_it_runs():
     for fix in FIXES:
         for place in (place for target in fix.targets for place in target.code_paths):
-            assert region(place) in (PLAN, OUTSIDE, PREFILL, OPERATOR, TRACED), f"{fix.id}: {place}"
+            assert region(place) in (PLAN, OUTSIDE, PREFILL, SHORT, OPERATOR, TRACED), f"{fix.id}: {place}"
 
 
 def test_vllm_calls_attention_through_an_operator_wherever_a_target_is_behind_one():

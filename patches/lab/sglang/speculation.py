@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
+
+
+def choose_in_torch() -> None:
+    """Up to 0.5.4 the choice of the best drafts is a kernel's, which modules of drafts cannot be imported without."""
+    utils = import_module("sglang.srt.utils")
+    for name in ("eagle_utils", "spec_utils"):
+        with suppress(ModuleNotFoundError):
+            vars(import_module(f"sglang.srt.speculative.{name}")).setdefault("fast_topk", utils.fast_topk)
 
 
 def draft_input(module: Any, **told: Any) -> Any:

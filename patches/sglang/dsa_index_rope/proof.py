@@ -53,13 +53,17 @@ class Proof(Cases):
         super().prepare()
         if accepted(self.engine[_INDEXER].Indexer, {"is_neox_style": True}):
             raise NoSuchPath("models name the style of their indexer")
+        self.stand_in()
+
+    def stand_in(self) -> None:
+        """A server, and what stands for kernels."""
         indexer, rotary = self.engine[_INDEXER], self.engine[_ROTARY]
         operators = module("custom_op") or module("layers.utils.multi_platform")
         self.served = construction.serve("--attention-backend", "triton", config=construction.DEEPSEEK, draft=False)
-        vars(indexer).update(is_cuda=lambda: True, deep_gemm=_DeepGemm, rotate_activation=lambda rows: rows)
+        vars(indexer).update(is_cuda=lambda: True, deep_gemm=DeepGemm, rotate_activation=lambda rows: rows)
         for home in (rotary, operators):
             vars(home)["_is_cuda"] = True
-        vars(rotary)["apply_rope_with_cos_sin_cache_inplace"] = _rotate
+        vars(rotary)["apply_rope_with_cos_sin_cache_inplace"] = rotate_in_place
 
     def run(self, case: Case, seed: int) -> Observation:
         import torch
@@ -98,16 +102,9 @@ class Proof(Cases):
         """Queries and keys of an indexer, and what they should be."""
         import torch
 
-        kind = self.engine[_INDEXER].Indexer
-        indexer = kind(
-            hidden_size=_WIDTH, index_n_heads=case.heads, index_head_dim=_HEAD, rope_head_dim=_TURNED, index_topk=2048,
-            q_lora_rank=_LORA, max_position_embeddings=length, rope_theta=case.base, layer_id=0, scale_fmt="ue8m0",
-            rope_scaling=rope,
-        )  # fmt: skip
-        for weight in indexer.parameters():
-            weight.data.copy_(torch.randn(weight.shape) / 4)
+        indexer = self.indexer(case, rope, length)
         inputs, lora = torch.randn(case.tokens, _WIDTH), torch.randn(case.tokens, _LORA)
-        given = accepted(kind._get_q_k_bf16, {"enable_dual_stream": False, "forward_batch": _Batch()})
+        given = accepted(indexer._get_q_k_bf16, {"enable_dual_stream": False, "forward_batch": Batch()})
         out = indexer._get_q_k_bf16(lora, inputs, positions, **given)[:2]
         plain = indexer.wq_b(lora)[0].view(case.tokens, -1, _HEAD), indexer.k_norm(indexer.wk(inputs)[0])[:, None]
         right = []
@@ -116,20 +113,33 @@ class Proof(Cases):
             right.append(torch.cat([rotated(first, positions, turns).view(first.shape), rest], -1))
         return list(out), right
 
+    def indexer(self, case: Any, rope: Any, length: int, **more: Any) -> Any:
+        """One with random weights. rope: `rope_scaling`; length: positions of its table."""
+        import torch
 
-class _DeepGemm:
+        indexer = self.engine[_INDEXER].Indexer(
+            hidden_size=_WIDTH, index_n_heads=case.heads, index_head_dim=_HEAD, rope_head_dim=_TURNED, index_topk=2048,
+            q_lora_rank=_LORA, max_position_embeddings=length, rope_theta=case.base, layer_id=0, scale_fmt="ue8m0",
+            rope_scaling=rope, **more,
+        )  # fmt: skip
+        for weight in indexer.parameters():
+            weight.data.copy_(torch.randn(weight.shape) / 4)
+        return indexer
+
+
+class DeepGemm:
     @staticmethod
     def get_num_sms() -> int:
         return 132
 
 
-class _Batch:
+class Batch:
     """Without context parallelism."""
 
     attn_cp_metadata = nsa_cp_metadata = None
 
 
-def _rotate(positions: Any, query: Any, key: Any, head_size: int, cos_sin_cache: Any, is_neox: bool) -> None:
+def rotate_in_place(positions: Any, query: Any, key: Any, head_size: int, cos_sin_cache: Any, is_neox: bool) -> None:
     """In the place of sgl-kernel's `apply_rope_with_cos_sin_cache_inplace`."""
     import torch
 

@@ -7,8 +7,6 @@ layer of linear attention over its prompts. It is right where the position of a 
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -17,6 +15,7 @@ from attnfix.patches.lab.proof import Cases, Observation
 from attnfix.patches.lab.sglang import (
     absent,  # noqa: F401  its stand-ins for imports are wanted here
     engine,
+    speculation,
 )
 
 from . import wrap
@@ -101,12 +100,7 @@ class Proof(Cases):
     }
 
     def __init__(self) -> None:
-        # Up to 0.5.4 the choice of the best drafts is a kernel's, where one is compiled
-        utils = import_module("sglang.srt.utils")
-        for name in ("eagle_utils", "spec_utils"):
-            with suppress(ModuleNotFoundError):
-                chooser = import_module(f"sglang.srt.speculative.{name}")
-                chooser.__dict__.setdefault("fast_topk", utils.fast_topk)
+        speculation.choose_in_torch()
         super().__init__()
 
     def run(self, case: Case, seed: int) -> Observation:

@@ -282,6 +282,10 @@ LEFT_OUT = {
     "sglang.mamba-pool-full": "stock ends at the first prompt that needs it",
     "sglang.eagle-draft-positions": "one addition over a few numbers in a round; random weights accept no drafts",
     "sglang.mamba-freed-verify": "one number is filled where a request has ended; up to 0.5.15.post1 stock ends there",
+    "sglang.dsa-short-prompt-keys": "not measured; one small copy a layer in a prefill of short prompts, as from 0.5.19 on",
+    "sglang.plan-stream-verify": "a variable that none of these servers sets; one event a round, and the wait that 0.5.20 has",
+    "sglang.unified-kv-last-page": "AMD; it makes a buffer longer when a server starts, and launches nothing while it serves",
+    "sglang.falcon-h1-tensor-parallel": "needs several GPUs; one all-reduce less for each layer",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
 
