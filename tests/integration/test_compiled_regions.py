@@ -63,6 +63,7 @@ REGIONS = {
     "ssd_combined": {"": PREFILL},
     "ScheduleBatch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
+    "ServerArgs": {"": PLAN},
     "SWARadixCache": {"": PLAN},
     "TpModelWorkerClient": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
