@@ -739,6 +739,13 @@ def _decodes_beside(it: Deployment) -> Fact:
     return Fact(tuple(ON if value == "null" else OFF for value in role.values), role.why)
 
 
+def _keeps_states(it: Deployment) -> Fact:
+    """Whether states of prompts that have ended are kept for later ones."""
+    if it.option("disaggregation-mode", "null").values == ("decode",):
+        return known(OFF, "--disaggregation-mode decode")
+    return known(OFF, "--disable-radix-cache") if it.given("disable-radix-cache") else known(ON, "the radix cache keeps them")
+
+
 #: Flags of what gives keys of a server to others, or keys of others to it
 _KEY_SHARERS = (
     "enable-hierarchical-cache", "enable-lmcache", "enable-flexkv", "radix-cache-backend",
@@ -790,5 +797,6 @@ FACTS: Makers = {
     "tokens of a page": _tokens_of_a_page,
     "LoRA adapters": _adapters,
     "decode beside kept states": _decodes_beside,
+    "kept recurrent states": _keeps_states,
     "others that share keys": _shared,
 }

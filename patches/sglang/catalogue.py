@@ -87,6 +87,7 @@ _FOLDERS = (
     "plan_stream_verify",
     "unified_kv_last_page",
     "falcon_h1_tensor_parallel",
+    "mamba_overlap_states",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -66,6 +66,7 @@ REGIONS = {
     "ScheduleBatch": {"": PLAN},
     "schedule_batch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
+    "ServerArgs": {"": PLAN},
     "SWARadixCache": {"": PLAN},
     "TpModelWorkerClient": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},

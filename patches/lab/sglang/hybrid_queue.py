@@ -31,12 +31,17 @@ def silent() -> Any:
 
 
 class Server(tracked_states.Server):
-    """tokens, states: of the pools; overlap: whether a batch is launched before the last one's result is processed."""
+    """tokens, states: of the pools; overlap: whether a batch is launched before the last one's result is processed, or None: as
+    a server launched with these flags does."""
 
-    def __init__(self, tokens: int, states: int, overlap: bool = False):
+    def __init__(
+        self, tokens: int, states: int, overlap: bool | None = False, flags: tuple[str, ...] = (),
+        config: dict[str, Any] = tracked_states.QWEN3_NEXT,
+    ):  # fmt: skip
         import torch
 
-        served = construction.serve("--attention-backend", "triton", config=tracked_states.QWEN3_NEXT, draft=False)
+        served = construction.serve("--attention-backend", "triton", *flags, config=config, draft=False)
+        overlap = not served.server_args.disable_overlap_schedule if overlap is None else overlap
         self.served, self.overlap, self.args, self.sizes = served, overlap, served.server_args, (tokens, states)
         self.rows = min(_ROWS, states)  # the engine's table of states has no more
         self.texts: dict[str, list[int]] = {}
@@ -59,7 +64,8 @@ class Server(tracked_states.Server):
             tokens, dtype=torch.float16, device=device(), kvcache=None, need_sort=False
         )
         self.seen = torch.zeros(tokens + 1, dtype=torch.int64)
-        given = {"req_to_token_pool": self.pool, "token_to_kv_pool_allocator": self.allocator, "page_size": 1, "disable": False}
+        given = {"req_to_token_pool": self.pool, "token_to_kv_pool_allocator": self.allocator, "page_size": 1}
+        given["disable"] = self.args.disable_radix_cache
         tree, home = module("mem_cache.mamba_radix_cache").MambaRadixCache, module("mem_cache.cache_init_params")
         self.tree = tree(home.CacheInitParams(**given)) if home else tree(**accepted(tree, given))  # from 0.5.6, before
         self.processor = self._processor()
