@@ -51,6 +51,8 @@ REGIONS = {
     "Indexer": {"": PLAN},
     "Mamba2AttnBackend": {"": PLAN},
     "MambaAttnBackendBase": {"": PLAN},
+    "BaseMambaAttentionMetadataBuilder": {"": PLAN},
+    "Mamba2AttentionMetadataBuilder": {"": PLAN},
     "InputProcessor": {"": PLAN},
     "MambaMixer2": {"": OPERATOR},
     "MambaRadixCache": {"": PLAN},
