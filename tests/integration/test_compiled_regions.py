@@ -51,6 +51,7 @@ REGIONS = {
     "Indexer": {"": PLAN},
     "Mamba2AttnBackend": {"": PLAN},
     "MambaAttnBackendBase": {"": PLAN},
+    "AttentionMetadataBuilder": {"": PLAN},
     "BaseMambaAttentionMetadataBuilder": {"": PLAN},
     "Mamba2AttentionMetadataBuilder": {"": PLAN},
     "InputProcessor": {"": PLAN},

@@ -47,14 +47,16 @@ class Case:
     mode: str
     where: str = ""
     graphs: bool = False
+    dcp: int = 1
 
 
 def case(
-    model: Any, *steps: Mapping[str, int | Verify], drafts: int = 3, mode: str = "none", where: str = "", graphs: bool = False
-) -> Case:
+    model: Any, *steps: Mapping[str, int | Verify], drafts: int = 3, mode: str = "none", where: str = "", graphs: bool = False,
+    dcp: int = 1,
+) -> Case:  # fmt: skip
     """mode: how states are kept for other requests, as `mamba_cache_mode` has it. No step ends a block. graphs: full ones of
-    Mamba2's verifications, for which the runner decides."""
-    return Case(model, steps, drafts, mode, where, graphs)
+    Mamba2's verifications, for which the runner decides. dcp: size of the group for decode context parallelism."""
+    return Case(model, steps, drafts, mode, where, graphs, dcp)
 
 
 class _Server(gated_delta.Server):
@@ -72,6 +74,7 @@ class _Server(gated_delta.Server):
             max_requests=ROOM,
             cache=cache,
             scheduler={"async_scheduling": False},
+            **({"tp": 4, "dcp": self.of.dcp} if self.of.dcp > 1 else {}),
             **more,
         )
 
@@ -97,6 +100,8 @@ class _Server(gated_delta.Server):
         runner.kv_cache_config, runner.reorder_batch_threshold = config, 1 + self.drafts
         group = import_module("vllm.v1.worker.utils").AttentionGroup(None, ["layer"], spec, 0, metadata_builders=[builder])
         runner.attn_groups = [[group]]
+        if self.of.dcp > 1:
+            runner.calculate_reorder_batch_threshold()
         runner.input_batch.block_table.compute_slot_mapping = lambda *args, **kwargs: None
         return builder
 
