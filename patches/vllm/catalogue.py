@@ -83,6 +83,8 @@ _FOLDERS = (
     "packed_zeroing",
     "window_blocks_not_zeroed",
     "bailing_mla_rotary",
+    "mamba2_short_chunk",
+    "dcp_mamba_drafts",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

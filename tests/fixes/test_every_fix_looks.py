@@ -32,6 +32,7 @@ ON_THE_HOST = {
     "vllm.fa2-cascade": "seq_lens_cpu, a tensor of the host",
     "vllm.undrafted-hybrid-row": "NumPy arrays",
     "vllm.mamba2-undrafted-step": "NumPy arrays",
+    "vllm.mamba2-short-chunk": "NumPy arrays, and tensors whose names end in _cpu",
     "vllm.dummy-draft-kv": "the NumPy side of a buffer",
     "vllm.empty-context-chunks": "seq_lens, a tensor of the host",
     "vllm.dcp-captured-context": "tensors of the host, from fields whose names say so",

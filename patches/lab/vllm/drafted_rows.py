@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from attnfix.patches.lab.proof import Cases, Observation, code_of, combine, obse
 
 from . import gated_delta, kernels
 from .construction import Worker
-from .gated_delta import ATTENTION, ROOM, Request, Verify
+from .gated_delta import ATTENTION, FULL, ROOM, Request, Verify, descriptor, dispatch
 from .model_runner_v1 import RUNNER, streams
 from .models import NEMOTRON_H, QWEN3_NEXT
 from .states import of_mamba
@@ -45,17 +46,23 @@ class Case:
     drafts: int
     mode: str
     where: str = ""
+    graphs: bool = False
+    dcp: int = 1
 
 
-def case(model: Any, *steps: Mapping[str, int | Verify], drafts: int = 3, mode: str = "none", where: str = "") -> Case:
-    """mode: how states are kept for other requests, as `mamba_cache_mode` has it. No step ends a block."""
-    return Case(model, steps, drafts, mode, where)
+def case(
+    model: Any, *steps: Mapping[str, int | Verify], drafts: int = 3, mode: str = "none", where: str = "", graphs: bool = False,
+    dcp: int = 1,
+) -> Case:  # fmt: skip
+    """mode: how states are kept for other requests, as `mamba_cache_mode` has it. No step ends a block. graphs: full ones of
+    Mamba2's verifications, for which the runner decides. dcp: size of the group for decode context parallelism."""
+    return Case(model, steps, drafts, mode, where, graphs, dcp)
 
 
 class _Server(gated_delta.Server):
     def __init__(self, of: Case, seed: int):
         self.of = of
-        super().__init__(of.drafts, False, seed)
+        super().__init__(of.drafts, of.graphs, seed)
 
     def _launched(self, **more: Any) -> Worker:
         cache: dict[str, Any] = {"enable_prefix_caching": self.of.mode != "none"}
@@ -67,6 +74,7 @@ class _Server(gated_delta.Server):
             max_requests=ROOM,
             cache=cache,
             scheduler={"async_scheduling": False},
+            **({"tp": 4, "dcp": self.of.dcp} if self.of.dcp > 1 else {}),
             **more,
         )
 
@@ -92,6 +100,8 @@ class _Server(gated_delta.Server):
         runner.kv_cache_config, runner.reorder_batch_threshold = config, 1 + self.drafts
         group = import_module("vllm.v1.worker.utils").AttentionGroup(None, ["layer"], spec, 0, metadata_builders=[builder])
         runner.attn_groups = [[group]]
+        if self.of.dcp > 1:
+            runner.calculate_reorder_batch_threshold()
         runner.input_batch.block_table.compute_slot_mapping = lambda *args, **kwargs: None
         return builder
 
@@ -111,7 +121,11 @@ class _Server(gated_delta.Server):
             longest = {"max_num_scheduled_tokens": int(new.max())}
             prepare = self.runner._prepare_inputs
             prepare(step, new, **{name: longest[name] for name in longest if name in signature(prepare).parameters})
-            self._layer(self._metadata(step, new))
+            metadata = self._metadata(step, new)
+            if self.graphs and self._decided(new) == FULL:
+                self.graphs[len(new)].replay()
+            else:
+                self._layer(metadata)
             right = self._reference(rows, plan)
             self._sampled(plan, requests, step)
         held = [self.states[1 + request.slot * self.columns + request.accepted - 1] for request in requests]
@@ -162,6 +176,15 @@ class _Server(gated_delta.Server):
         )  # fmt: skip
         wanted = signature(runner._build_attention_metadata).parameters
         return runner._build_attention_metadata(**{name: given[name] for name in given if name in wanted})[0]["layer"]
+
+    def _decided(self, new: Any) -> str:
+        """The mode that the runner decides for rows of so many tokens, where there is a full graph for each uniform batch."""
+        self.runner.cudagraph_dispatcher = SimpleNamespace(dispatch=partial(dispatch, descriptor()))
+        mode: str = self.runner._determine_batch_execution_and_padding(
+            num_tokens=int(new.sum()), num_reqs=len(new), num_scheduled_tokens_np=new, max_num_scheduled_tokens=int(new.max()),
+            use_cascade_attn=False,
+        )[0]  # fmt: skip
+        return mode
 
     def _sampled(self, plan: Mapping[str, int | Verify], requests: list[Request], step: Any) -> None:
         """What the runner keeps of the tokens that each request got."""

@@ -250,11 +250,10 @@ def decide(config: Any, length: int, rows: list[tuple[Request, int]]) -> str:
     columns = [[getattr(request, name) for request, _ in rows] for name in ("computed", "known")]
     computed, known = (np.array(column, dtype=np.int32) for column in columns)
     runner = object.__new__(module.GPUModelRunner)
-    descriptor = import_module(_CONTEXT).BatchDescriptor
     runner.__dict__.update(
         uniform_decode_query_len=length, num_spec_tokens=length - 1, speculative_config=config.speculative_config,
         vllm_config=config, parallel_config=config.parallel_config, compilation_config=config.compilation_config,
-        model_config=config.model_config, cudagraph_dispatcher=SimpleNamespace(dispatch=partial(_dispatch, descriptor)),
+        model_config=config.model_config, cudagraph_dispatcher=SimpleNamespace(dispatch=partial(dispatch, descriptor())),
         input_batch=SimpleNamespace(
             num_reqs=len(rows), lora_id_to_lora_request={}, num_computed_tokens_cpu=computed, num_tokens_no_spec=known,
             num_prompt_tokens=known,
@@ -267,7 +266,12 @@ def decide(config: Any, length: int, rows: list[tuple[Request, int]]) -> str:
     return mode
 
 
-def _dispatch(descriptor: Any, num_tokens: int, uniform_decode: bool = False, **others: Any) -> tuple:
+def descriptor() -> Any:
+    """The engine's class of what a graph is captured for."""
+    return import_module(_CONTEXT).BatchDescriptor
+
+
+def dispatch(descriptor: Any, num_tokens: int, uniform_decode: bool = False, **others: Any) -> tuple:
     return FULL if uniform_decode else EAGER, descriptor(num_tokens)
 
 

@@ -247,6 +247,7 @@ LEFT_OUT = {
     "vllm.gdn-draft-gates": "not measured yet; two small launches a layer, in steps in which stock is wrong",
     "vllm.draft-first-step-slots": "it launches nothing, and gives a prompt at most one block a step earlier",
     "vllm.gdn-fewer-drafts": "stock ends at the first step that needs it, or is wrong there",
+    "vllm.mamba2-short-chunk": "not measured yet; a short prompt runs as a longer one does",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
     "sglang.fa3-scheduler-metadata": "stock ends of an illegal memory access",

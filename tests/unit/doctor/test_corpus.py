@@ -64,6 +64,7 @@ _WITHOUT_A_HIT = {
     "vllm": {
         "vllm.window-blocks-not-zeroed",
         "vllm.bailing-partial-rotary",
+        "vllm.dcp-mamba-drafts",
         "vllm.dots-ocr-ranks",
         "vllm.dp-dummy-states",
         "vllm.draft-rotary-table",
