@@ -85,6 +85,7 @@ _FOLDERS = (
     "bailing_mla_rotary",
     "mamba2_short_chunk",
     "dcp_mamba_drafts",
+    "llama4_vision_rotary",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -112,6 +112,7 @@ REGIONS = {
     "flashinfer": {"trtllm_prefill_attn_kvfp8_dequant": OPERATOR},
     "EncoderDecoderCacheManager": {"": PLAN},
     "EngineCore": {"": PLAN},
+    "Llama4VisionRotaryEmbedding": {"": OUTSIDE},
     "MistralAttention": {"": PLAN},  # what it says of its scaling is read while a compiler traces it
     "OAIAttention": {"": PLAN},
     "rotary_embedding": {"get_rope": PLAN},
