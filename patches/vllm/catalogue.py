@@ -83,6 +83,7 @@ _FOLDERS = (
     "packed_zeroing",
     "window_blocks_not_zeroed",
     "bailing_mla_rotary",
+    "padded_tail_clip",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
