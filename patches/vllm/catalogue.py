@@ -86,6 +86,7 @@ _FOLDERS = (
     "mamba2_short_chunk",
     "dcp_mamba_drafts",
     "llama4_vision_rotary",
+    "padded_tail_clip",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
