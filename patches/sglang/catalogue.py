@@ -82,6 +82,7 @@ _FOLDERS = (
     "window_deferred_chunk",
     "mamba_pool_full",
     "eagle_draft_positions",
+    "verify_ranks",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

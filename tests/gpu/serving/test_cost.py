@@ -280,6 +280,7 @@ LEFT_OUT = {
     "sglang.mamba-retraction": "stock ends at the first request that needs it",
     "sglang.mamba-abort-leak": "it launches nothing in a step; a state is freed where a prompt does not fit",
     "sglang.mamba-pool-full": "stock ends at the first prompt that needs it",
+    "sglang.verify-ranks": "not measured; three broadcasts of some bytes for each verification, among several GPUs",
     "sglang.eagle-draft-positions": "one addition over a few numbers in a round; random weights accept no drafts",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
