@@ -229,13 +229,10 @@ class _Worker:
             kind = (engine.get(_NGRAM) or engine[_FORMER]).NgramVerifyInput
             verified = _made(kind, told)
             getattr(verified, case.who)(batch, output, *([drawn] if case.sampled else ()))
-            lengths = getattr(verified, "accept_length", None)
-            lengths = verified.num_correct_drafts if lengths is None else lengths
-            return _rows(
-                verified.predict,
-                lengths,
-                verified.accepted_indices if hasattr(verified, "accepted_indices") else verified.accept_indices,
-            )
+            of = vars(verified)  # two of the names changed
+            lengths = of["num_correct_drafts"] if "num_correct_drafts" in of else of["accept_length"]
+            places = next(of[name] for name in ("accept_indices", "accepted_indices", "accept_index") if name in of)
+            return _rows(verified.predict, lengths, places)
         if case.who == "verify":
             home = engine.get(_INFO) or engine[_UTILS]
             try:
