@@ -121,8 +121,8 @@ class Cases(Proof):
     """
 
     #: The place of the bug, in the first of `modules`: "Class.method", or "Class.method: name" for code that uses that name;
-    #: in another of them, "module:Class.method". Of several, separated by " or ", one is enough. Empty where every release has
-    #: it
+    #: in another of them, "module:Class.method". Of several, separated by " or ", one is enough, and with " and " all are
+    #: needed. Empty where every release has it
     needs = ""
     #: The reason that is told of a release without that place
     absent = ""
@@ -145,6 +145,8 @@ class Cases(Proof):
             raise NoSuchPath(self.absent or f"no {self.needs}")
 
     def _has(self, places: str) -> bool:
+        if " and " in places:
+            return all(map(self._has, places.split(" and ")))
         if places.startswith("no "):
             return not self._has(places.removeprefix("no "))
         return any(map(self._has_one, places.split(" or ")))

@@ -88,6 +88,7 @@ _FOLDERS = (
     "unified_kv_last_page",
     "falcon_h1_tensor_parallel",
     "mamba_overlap_states",
+    "verify_ranks",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

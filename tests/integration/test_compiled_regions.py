@@ -135,6 +135,10 @@ REGIONS = {
     "Qwen3NextGatedDeltaNet": {"": OPERATOR},
     "GPUModelRunner": {"": PLAN},
     "EAGLEWorker": {"": PLAN},
+    "eagle_utils": {"": PLAN},  # verification runs behind the model
+    "EagleVerifyInput": {"": PLAN},
+    "EagleVerifyInputV2Mixin": {"": PLAN},
+    "NgramVerifyInput": {"": PLAN},
     "EagleDraftWorker": {"": PLAN},
     "EAGLEWorkerV2": {"": PLAN},
     "EagleProposer": {"": PLAN},  # it runs around the drafter's model, as the runner does around the target's

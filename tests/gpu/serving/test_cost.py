@@ -283,6 +283,7 @@ LEFT_OUT = {
     "sglang.mamba-retraction": "stock ends at the first request that needs it",
     "sglang.mamba-abort-leak": "it launches nothing in a step; a state is freed where a prompt does not fit",
     "sglang.mamba-pool-full": "stock ends at the first prompt that needs it",
+    "sglang.verify-ranks": "not measured; three broadcasts of some bytes for each verification, among several GPUs",
     "sglang.eagle-draft-positions": "one addition over a few numbers in a round; random weights accept no drafts",
     "sglang.mamba-freed-verify": "one number is filled where a request has ended; up to 0.5.15.post1 stock ends there",
     "sglang.dsa-short-prompt-keys": "not measured; one small copy a layer in a prefill of short prompts, as from 0.5.19 on",
