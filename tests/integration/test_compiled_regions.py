@@ -64,6 +64,7 @@ REGIONS = {
     "ScheduleBatch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "ServerArgs": {"": PLAN},
+    "SchedulerDisaggregationPrefillMixin": {"": PLAN},
     "SWARadixCache": {"": PLAN},
     "TpModelWorkerClient": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
