@@ -746,6 +746,15 @@ def _keeps_states(it: Deployment) -> Fact:
     return known(OFF, "--disable-radix-cache") if it.given("disable-radix-cache") else known(ON, "the radix cache keeps them")
 
 
+def _overlap_of_any_role(it: Deployment) -> Fact:
+    """Whether steps overlap, of a server of any role: stages of a pipeline do not."""
+    stages = it.number("pp-size", 1)
+    if stages.values and stages.values != (1,):
+        return known(OFF, f"{stages.why} {stages.values[0]}")
+    overlaps = switch(it.option("disable-overlap-schedule", OFF), OFF)
+    return overlaps if stages.values or overlaps.values == (OFF,) else stages
+
+
 #: Flags of what gives keys of a server to others, or keys of others to it
 _KEY_SHARERS = (
     "enable-hierarchical-cache", "enable-lmcache", "enable-flexkv", "radix-cache-backend",
@@ -798,5 +807,6 @@ FACTS: Makers = {
     "LoRA adapters": _adapters,
     "decode beside kept states": _decodes_beside,
     "kept recurrent states": _keeps_states,
+    "overlap beside kept states": _overlap_of_any_role,
     "others that share keys": _shared,
 }

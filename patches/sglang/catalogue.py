@@ -89,6 +89,7 @@ _FOLDERS = (
     "falcon_h1_tensor_parallel",
     "mamba_overlap_states",
     "verify_ranks",
+    "mamba_snapshot_race",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -70,6 +70,7 @@ REGIONS = {
     "schedule_batch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "ServerArgs": {"": PLAN},
+    "SchedulerDisaggregationPrefillMixin": {"": PLAN},
     "SWARadixCache": {"": PLAN},
     "TpModelWorkerClient": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
