@@ -84,6 +84,7 @@ _FOLDERS = (
     "window_blocks_not_zeroed",
     "bailing_mla_rotary",
     "llama4_vision_rotary",
+    "mrope_gptj_eager",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
