@@ -54,10 +54,11 @@ class Proof(Cases):
         Case(5, (2, 2), eager=False, ops=("none",), where=_BY_TORCH),
     )
     broken = {
-        "the correction does nothing": (wrap.rotation, lambda real, layer: layer.forward_cuda),
+        "the correction does nothing": [(wrap.rotation, lambda real, layer: layer.forward_cuda), (wrap, "ASKED", "unasked")],
         "text's rotation is taken": (wrap.rotation, lambda real, layer: lambda at, *rows: real(layer)(at[0], *rows)),
         "code that was compiled without is taken": (wrap.cache_key, lambda real, stock: stock),
     }
+    broken_where = {"text's rotation is taken": _BY_TORCH}
 
     def run(self, case: Case, seed: int) -> Observation:
         import torch

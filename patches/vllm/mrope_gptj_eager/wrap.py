@@ -12,6 +12,8 @@ from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared.compiled_code import ChangedCode
 from attnfix.patches.vllm.shared.current_config import current, has_folder_of_code, shares_keys
 
+#: Whether a call takes the kernel, of an embedding up to 0.10.1
+ASKED = "use_triton"
 _code = ChangedCode("attnfix_mrope_turns_neighbours")
 
 
@@ -27,7 +29,7 @@ def init(call: Call, instance: Any) -> None:
     server = current()
     if server is not None and (shares_keys(call.target, server) or has_folder_of_code(call.target, server)):
         return
-    instance.use_triton = False  # asked at each call up to 0.10.1
+    setattr(instance, ASKED, False)
     instance._forward_method = rotation(instance)
     _code.is_changed = True
     call.corrected()
@@ -35,7 +37,7 @@ def init(call: Call, instance: Any) -> None:
 
 def runs_kernel(layer: Any) -> bool:
     """Whether the layer is a custom op on a GPU; up to 0.10.1, on a GPU."""
-    return getattr(layer, "use_triton", getattr(layer._forward_method, "__name__", "") in ("forward_cuda", "forward_hip"))
+    return getattr(layer, ASKED, getattr(layer._forward_method, "__name__", "") in ("forward_cuda", "forward_hip"))
 
 
 def rotation(layer: Any) -> Any:
