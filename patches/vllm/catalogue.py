@@ -87,6 +87,7 @@ _FOLDERS = (
     "dcp_mamba_drafts",
     "llama4_vision_rotary",
     "padded_tail_clip",
+    "mrope_gptj_eager",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

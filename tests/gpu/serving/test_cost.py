@@ -231,6 +231,7 @@ LEFT_OUT = {
     "vllm.dcp-fa2-split": "not measured yet; two launches a layer, in a step in which stock leaves out contexts",
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",
     "vllm.padded-tail-clip": "stock is wrong in the step; it launches nothing, and a step stays uniform",
+    "vllm.mrope-gptj-eager": "not measured yet; some kernels of torch in place of one for each layer, in eager mode",
     "vllm.qwen2-vision-ranks": "needs several ranks; the next release gathers likewise",
     "vllm.swa-early-free": "not measured yet; it launches nothing, and a window keeps a block for one step more",
     "vllm.mamba-draft-count-assert": "stock ends at the first step that needs it",
