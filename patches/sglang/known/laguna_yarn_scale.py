@@ -7,7 +7,7 @@ from attnfix.compat.symptoms import GARBAGE
 
 BUG = KnownBug(
     id="sglang.laguna-yarn-scale",
-    title="Worse answers of Laguna: the checkpoint's attention factor of YaRN is applied beside the engine's own",
+    title="Worse answers of Laguna: the checkpoint's attention factor of YaRN multiplies the engine's own",
     symptom="Laguna scores far below other engines, 20 points of GSM8K for S 2.1. No error.",
     symptoms=(GARBAGE,),
     releases=(">=0.5.12,<0.5.18",),

@@ -14,7 +14,7 @@ BUG = KnownBug(
     symptoms=(DIES,),
     releases=(">=0.5.16,<=0.5.23",),
     code=(f"{_ROTARY}.factory:get_rope", f"{_ROTARY}.mrope:YaRNScalingMRotaryEmbedding.__init__"),
-    upstream=Upstream("sgl-project/sglang"),
+    upstream=Upstream("sgl-project/sglang", pull=31232),  # which brought it
     harm=CRASH,
     hits=AllOf(Is("M-RoPE", ON), Unseen("YaRN with `mscale` or `mscale_all_dim` in the settings of RoPE")),
     avoid="Where both are equal, take them out, and set `attn_factor` to 1 / (0.1 · ln(factor) + 1).",

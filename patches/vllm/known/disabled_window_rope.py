@@ -15,7 +15,7 @@ BUG = KnownBug(
         "vllm.model_executor.models.exaone4:Exaone4Attention.forward",
         "vllm.model_executor.models.commandr:CohereAttention.forward",
     ),
-    upstream=Upstream("vllm-project/vllm"),
+    upstream=Upstream("vllm-project/vllm", pull=23918),  # which brought it
     hits=AllOf(
         Given("--disable-sliding-window"),
         AnyOf(

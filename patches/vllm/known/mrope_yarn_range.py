@@ -15,7 +15,7 @@ BUG = KnownBug(
     # Between them, such a table is not made: an AttributeError at startup
     releases=(">=0.11.0,<0.12.0", ">=0.17.0,<=0.33.0"),
     code=(f"{_ROTARY}.mrope:MRotaryEmbedding.__init__", f"{_ROTARY}.mrope:MRotaryEmbedding._compute_inv_freq"),
-    upstream=Upstream("vllm-project/vllm"),
+    upstream=Upstream("vllm-project/vllm", pull=25384),  # which brought it
     hits=AllOf(Is("M-RoPE", ON), Unseen("YaRN beside `mrope_section` in config.json or `--hf-overrides`")),
     avoid="Set `beta_fast` to 128 and `beta_slow` to 4 in the YaRN settings: four times the usual values.",
     ran=("0.11.0", "0.33.0"),
