@@ -83,6 +83,7 @@ _FOLDERS = (
     "mamba_pool_full",
     "eagle_draft_positions",
     "mamba_freed_verify",
+    "mamba_verify_clear",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -282,6 +282,7 @@ LEFT_OUT = {
     "sglang.mamba-pool-full": "stock ends at the first prompt that needs it",
     "sglang.eagle-draft-positions": "one addition over a few numbers in a round; random weights accept no drafts",
     "sglang.mamba-freed-verify": "one number is filled where a request has ended; up to 0.5.15.post1 stock ends there",
+    "sglang.mamba-verify-clear": "it launches nothing, and leaves launches out",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
 
