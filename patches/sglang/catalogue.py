@@ -90,6 +90,7 @@ _FOLDERS = (
     "mamba_overlap_states",
     "verify_ranks",
     "mamba_snapshot_race",
+    "mamba_verify_clear",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
