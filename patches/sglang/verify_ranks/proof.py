@@ -29,6 +29,8 @@ _VERIFY = f"{_INFO}:EagleVerifyInput.verify or {_UTILS}:EagleVerifyInput.verify"
 _SAMPLE = f"{_V2}:EagleVerifyInputV2Mixin.sample or {_UTILS}:eagle_sample"
 _BY_NGRAM = f"{_NGRAM}:NgramVerifyInput._sampling_verify or {_FORMER}:NgramVerifyInput._sampling_verify"
 _TREE = "tree_speculative_sampling_target_only"
+#: What n-gram drafts' verification calls how many drafts are accepted, and where: the names changed
+_NAMES = ("num_correct_drafts", "num_accepted_drafts", "accept_length"), ("accept_indices", "accepted_indices", "accept_index")
 REQUESTS, DRAFTS, VOCABULARY = 6, 4, 32
 
 
@@ -229,9 +231,7 @@ class _Worker:
             kind = (engine.get(_NGRAM) or engine[_FORMER]).NgramVerifyInput
             verified = _made(kind, told)
             getattr(verified, case.who)(batch, output, *([drawn] if case.sampled else ()))
-            of = vars(verified)  # two of the names changed
-            lengths = of["num_correct_drafts"] if "num_correct_drafts" in of else of["accept_length"]
-            places = next(of[name] for name in ("accept_indices", "accepted_indices", "accept_index") if name in of)
+            lengths, places = (next(vars(verified)[name] for name in names if name in vars(verified)) for names in _NAMES)
             return _rows(verified.predict, lengths, places)
         if case.who == "verify":
             home = engine.get(_INFO) or engine[_UTILS]
