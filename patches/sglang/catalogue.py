@@ -84,6 +84,7 @@ _FOLDERS = (
     "eagle_draft_positions",
     "mamba_overlap_states",
     "mamba_snapshot_race",
+    "retraction_leak",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

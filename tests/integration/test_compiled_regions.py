@@ -63,6 +63,7 @@ REGIONS = {
     "ssd_combined": {"": PREFILL},
     "ScheduleBatch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
+    "SchedulerOutputProcessorMixin": {"": PLAN},
     "ServerArgs": {"": PLAN},
     "SchedulerDisaggregationPrefillMixin": {"": PLAN},
     "SWARadixCache": {"": PLAN},
