@@ -807,6 +807,6 @@ FACTS: Makers = {
     "LoRA adapters": _adapters,
     "decode beside kept states": _decodes_beside,
     "kept recurrent states": _keeps_states,
-    "overlap beside kept states": _overlap_of_any_role,
+    "steps overlap": _overlap_of_any_role,
     "others that share keys": _shared,
 }

@@ -91,6 +91,7 @@ _FOLDERS = (
     "verify_ranks",
     "mamba_snapshot_race",
     "mamba_verify_clear",
+    "retraction_leak",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

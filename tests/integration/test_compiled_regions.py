@@ -69,6 +69,7 @@ REGIONS = {
     "ScheduleBatch": {"": PLAN},
     "schedule_batch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
+    "SchedulerOutputProcessorMixin": {"": PLAN},
     "ServerArgs": {"": PLAN},
     "SchedulerDisaggregationPrefillMixin": {"": PLAN},
     "SWARadixCache": {"": PLAN},

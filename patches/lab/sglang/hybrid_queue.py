@@ -94,7 +94,7 @@ class Server(tracked_states.Server):
     def _prefill(self) -> Any:
         schedule, policy = module("managers.schedule_batch"), module("managers.schedule_policy")
         running = self.running or schedule.ScheduleBatch(reqs=[], batch_is_full=False)
-        adder = policy.PrefillAdder(1, self.tree, self.allocator, running, 0.1, self.sizes[0], None)
+        adder = policy.PrefillAdder(self.tree.page_size, self.tree, self.allocator, running, 0.1, self.sizes[0], None)
         for request in self.waiting:
             request.init_next_round_input(self.tree)
             more = accepted(adder.add_one_req, {"truncation_align_size": None})
@@ -130,13 +130,11 @@ class Server(tracked_states.Server):
         tokens = []
         for at, (request, row, end) in enumerate(zip(batch.reqs, batch.req_pool_indices.tolist(), lengths, strict=True)):
             text, begin = self.texts[request.rid], batch.prefix_lens[at] if prefills else end - 1
-            slots, state = self.pool.req_to_token[row, :end].long(), int(self.pool.get_mamba_indices(row))
+            slots = self.pool.req_to_token[row, :end].long()
             right = torch.tensor([zlib.crc32(bytes(text[: one + 1])) for one in range(end)])
             self.seen[slots[begin:]] = right[begin:]
-            begun = tracked_states.seen(text[:begin]) if begin else (0, 0)
-            if not torch.equal(self.seen[slots], right) or self._held(state) != begun:
+            if not torch.equal(self.seen[slots], right) or not self._go_on(row, text[:begin], text[:end]):
                 self.wrong.add(request.rid)
-            self._write(state, tracked_states.seen(text[:end]))
             tokens.append(text[end] if end < len(text) else 0)
         batch.output_ids = torch.tensor(tokens)
         home = module("managers.scheduler")
@@ -144,6 +142,13 @@ class Server(tracked_states.Server):
         logits = module("layers.logits_processor").LogitsProcessorOutput(next_token_logits=None)
         given = {"logits_output": logits, "next_token_ids": torch.tensor(tokens), "can_run_cuda_graph": False}
         return kind(**accepted(kind, given))
+
+    def _go_on(self, row: int, begun: list[int], text: list[int]) -> bool:
+        """The state of a request becomes that of its text; whether it was that of what it has begun with."""
+        state = int(self.pool.get_mamba_indices(row))
+        right = self._held(state) == (tracked_states.seen(begun) if begun else (0, 0))
+        self._write(state, tracked_states.seen(text))
+        return right
 
     def lost(self) -> int:
         """Slots of KV and states that are neither free nor cached, locks that nobody holds, and rows that are not free."""

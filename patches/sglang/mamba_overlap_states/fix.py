@@ -47,7 +47,7 @@ FIX = Fix(
             Is("architecture", "JetNemotronForCausalLM", "JetVLMForConditionalGeneration"),
         ),
         Is("kept recurrent states", ON),
-        Is("overlap beside kept states", ON),
+        Is("steps overlap", ON),
         Is("speculative decoding", OFF),
     ),
     cost=(

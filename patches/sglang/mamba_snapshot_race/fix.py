@@ -47,7 +47,7 @@ FIX = Fix(
         Is("tracked Mamba states", ON),
         Is("kept recurrent states", ON),
         AnyOf(Is("speculative decoding", OFF), Is("spec v2", ON)),
-        Is("overlap beside kept states", ON),
+        Is("steps overlap", ON),
         Is("prompts in chunks", ON),
     ),
     cost=(

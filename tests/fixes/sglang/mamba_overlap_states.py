@@ -19,7 +19,7 @@ DEPLOYMENTS = [
     ("0.5.5", "Llama", "h100", SGL, NOT_HIT, "LlamaForCausalLM"),
 ]  # fmt: skip
 _ALL = {
-    "kept recurrent states": (("on",), "off"), "overlap beside kept states": (("on",), "off"),
+    "kept recurrent states": (("on",), "off"), "steps overlap": (("on",), "off"),
     "speculative decoding": (("off",), "on"),
 }  # fmt: skip
 _JET = ("JetNemotronForCausalLM", "JetVLMForConditionalGeneration")

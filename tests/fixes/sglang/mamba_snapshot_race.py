@@ -22,7 +22,7 @@ DEPLOYMENTS = [
 ]  # fmt: skip
 _ALL = {
     "recurrent layers": (("on",), "off"), "tracked Mamba states": (("on",), "off"), "kept recurrent states": (("on",), "off"),
-    "overlap beside kept states": (("on",), "off"), "prompts in chunks": (("on",), "off"),
+    "steps overlap": (("on",), "off"), "prompts in chunks": (("on",), "off"),
 }  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [{**_ALL, "speculative decoding": (("off",), "on")}, {**_ALL, "spec v2": (("on",), "off")}]
