@@ -15,7 +15,10 @@ def _share(it: Deployment) -> Fact:
     factor = text.get("partial_rotary_factor", rope.get("partial_rotary_factor")) or 1
     if named is not None or factor == 1:
         return known("read", f"config.json has rotary_dim {named}" if named else "config.json has no partial_rotary_factor")
-    return known("not read", f"config.json has partial_rotary_factor {factor} and no rotary_dim")
+    why = f"config.json has partial_rotary_factor {factor} and no rotary_dim"
+    if "partial_rotary_factor" in text and it.release is not None and it.since("0.23.0"):
+        return Fact(("not read", "read"), f"{why}; vLLM {it.release} reads it up to transformers 5.19")
+    return known("not read", why)
 
 
 FACTS: Makers = {"share of a head that is rotated": _share}

@@ -15,7 +15,8 @@ FIX = Fix(
     symptoms=(GARBAGE,),
     cause=(
         "Each layer takes the rotated width of `rotary_dim`, else all of a head. It writes that over `partial_rotary_factor`, "
-        "which says what a checkpoint without `rotary_dim` means."
+        "which says what a checkpoint without `rotary_dim` means. From 0.23.0 on it reads the factor, but not among the "
+        "settings of RoPE, where transformers 5.20 and newer has it."
     ),
     correction=(
         "Before the first layer is made, `rotary_dim` of the config is set to the share of a head that the factor says: layers "

@@ -2,11 +2,14 @@
 
 The engine reads how much of a head is rotated from `rotary_dim` of the model's config. A checkpoint may say it by
 `partial_rotary_factor` alone: then its `rotary_dim` is set, before the first layer reads it. From transformers 5.20 on, a
-config that comes with the checkpoint has the factor among its settings of RoPE alone, as a config.json has that it saved.
+config that comes with the checkpoint has the factor among its settings of RoPE alone, as a config.json has that it saved. The
+engine itself reads the factor from 0.23.0 on, but not there.
 """
 
 from __future__ import annotations
 
+import inspect
+from functools import cache
 from typing import Any
 
 from attnfix.compat.fix import Call
@@ -21,6 +24,8 @@ def width_unread(target: Any, instance: Any, config: Any) -> int | None:
     factor = factor_of(config)
     if not factor or not 0 < factor < 1 or getattr(config, "rotary_dim", None) is not None:
         return None
+    if getattr(config, "partial_rotary_factor", None) is not None and reads_factor(type(instance)):
+        return None
     server = current()
     if server is not None and not (kept_here(target, server) and not has_folder_of_code(target, server)):
         return None
@@ -33,6 +38,12 @@ def width_unread(target: Any, instance: Any, config: Any) -> int | None:
 def factor_of(config: Any) -> float | None:
     factor = getattr(config, "partial_rotary_factor", None)
     return (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor") if factor is None else factor
+
+
+@cache
+def reads_factor(layer: Any) -> bool:
+    """Whether the layer's code takes the factor from the model's config, as it does from 0.23.0 on."""
+    return "partial_rotary_factor" in inspect.unwrap(layer.__init__).__code__.co_varnames
 
 
 def fuses(server: Any) -> bool:

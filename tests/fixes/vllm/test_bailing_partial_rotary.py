@@ -75,6 +75,32 @@ def test_a_factor_among_the_settings_of_rope_is_read(monkeypatch):
     assert made(monkeypatch, rope_parameters=None) == ([HEAD] * 2, 0)
 
 
+class Reading(Layer):
+    """A layer as 0.23.0 makes it."""
+
+    def __init__(self, config, cache_config=None):
+        partial_rotary_factor = getattr(config, "partial_rotary_factor", 1.0)
+        self.width = getattr(config, "rotary_dim", None) or int(HEAD * partial_rotary_factor)
+
+
+@pytest.mark.parametrize(
+    ("config", "width", "corrections"),
+    [
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, 64, 1),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}, "partial_rotary_factor": 0.5}, 64, 0),
+        ({"partial_rotary_factor": 0.25}, 32, 0),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}, "rotary_dim": 32}, 32, 0),
+        ({"rope_parameters": {}}, HEAD, 0),
+    ],
+)
+def test_a_layer_that_reads_the_factor_is_corrected_where_it_is_among_the_settings_of_rope_alone(
+    monkeypatch, config, width, corrections
+):
+    monkeypatch.setattr(sys.modules[__name__], "Layer", Reading)
+    assert made(monkeypatch, **config) == ([width] * 2, corrections)
+    assert (key() != STOCK) == corrections
+
+
 @pytest.mark.parametrize("factor", [1.0, 0, 0.0, None, 1.5, -0.5, 0.001])
 def test_a_factor_that_names_no_part_of_a_head_is_left_alone(monkeypatch, factor):
     assert made(monkeypatch, partial_rotary_factor=factor) == ([HEAD] * 2, 0)
