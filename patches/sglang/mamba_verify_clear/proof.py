@@ -35,6 +35,7 @@ class Case(NamedTuple):
 
 class Proof(Cases):
     modules = (_BACKEND, _QUANTIZATION)
+    may_lack = (_BACKEND,)
     kernel = "none"
     needs = "MambaAttnBackendBase._execute_deferred_mamba_cow_and_clear"
     absent = "this backend clears and copies no states before a step"
