@@ -85,6 +85,7 @@ _FOLDERS = (
     "bailing_mla_rotary",
     "llama4_vision_rotary",
     "mrope_gptj_eager",
+    "image_mask_race",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
