@@ -88,6 +88,7 @@ _FOLDERS = (
     "llama4_vision_rotary",
     "padded_tail_clip",
     "mrope_gptj_eager",
+    "image_mask_race",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

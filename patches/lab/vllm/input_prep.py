@@ -34,7 +34,7 @@ class Case(NamedTuple):
     ends: tuple[bool, ...] = (False,) * (_STEPS - 1) + (True,)
 
 
-class _Gpu:
+class Gpu:
     def __init__(self) -> None:
         self.submitted = self.done = 0
         self.work: list[tuple[bool, Callable[[], Any]]] = []  # (whether it takes time, what it does), the oldest first
@@ -55,7 +55,7 @@ class _Gpu:
 
 
 @contextmanager
-def _driven(gpu: _Gpu) -> Iterator[None]:
+def driven(gpu: Gpu) -> Iterator[None]:
     import torch
 
     class Event:
@@ -84,7 +84,7 @@ def _driven(gpu: _Gpu) -> Iterator[None]:
         yield
 
 
-def _copied(gpu: _Gpu, buffer: Any) -> Any:
+def _copied(gpu: Gpu, buffer: Any) -> Any:
     """Inside, copies out of the buffer that nobody waits for are the GPU's work."""
     from torch import Tensor
     from torch.overrides import TorchFunctionMode
@@ -109,7 +109,7 @@ class InputPrep(Cases):
     def run(self, case: Case, seed: int) -> Observation:
         import torch
 
-        gpu = _Gpu()
+        gpu = Gpu()
         scheduler = {"async_scheduling": case.ahead, "enable_chunked_prefill": case.chunked}
         more: dict[str, Any] = {"scheduler": scheduler, "model_config": {}}
         if case.pooling:
@@ -118,13 +118,13 @@ class InputPrep(Cases):
             worker = Worker(DENSE, backend="flash_attn.FlashAttentionBackend", **more)
         except ValueError as error:  # the engine refuses
             raise NoSuchPath(str(error)) from error
-        with _driven(gpu), worker, torch.inference_mode():
+        with driven(gpu), worker, torch.inference_mode():
             runner = import_module(RUNNER).GPUModelRunner(worker.config, torch.device("cpu"))
             with _copied(gpu, runner.input_ids), _gpu_platform():
                 return _serve(case, gpu, runner, random.Random(seed))
 
 
-def _serve(case: Case, gpu: _Gpu, runner: Any, draw: random.Random) -> Observation:
+def _serve(case: Case, gpu: Gpu, runner: Any, draw: random.Random) -> Observation:
     import torch
 
     given: list[Any] = []

@@ -13,6 +13,7 @@ BUG = KnownBug(
     releases=(">=0.15.0,<0.28.0",),
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", issue=40707, pull=51603),
+    ran=("0.15.0", "0.27.1"),
     harm=CRASH,
     hits=AllOf(
         Is("recurrent layers", ON),
