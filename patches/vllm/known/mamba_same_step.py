@@ -12,6 +12,7 @@ BUG = KnownBug(
     symptoms=(CACHED_PREFIX, SHARED_BATCH, GARBAGE),
     releases=(">=0.11.1,<0.17.0",),
     code=("vllm.v1.core.single_type_kv_cache_manager:MambaManager.get_num_blocks_to_allocate",),
+    ran=("0.16.0",),
     upstream=Upstream("vllm-project/vllm", pull=29387),
     hits=AllOf(
         Is("cached prefixes of a hybrid model", ON),
