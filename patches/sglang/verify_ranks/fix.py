@@ -44,7 +44,7 @@ FIX = Fix(
     expect="On one replica, answers stay as they are, and the server no longer stops under load.",
     harm=CRASH,
     hits=AllOf(
-        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE", "NGRAM"),
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM"),
         Is("ranks that verify for themselves", ON),
         Is("several ranks on one machine", ON),
     ),

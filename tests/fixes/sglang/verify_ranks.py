@@ -10,6 +10,7 @@ _EAGLE, _NGRAM = "--speculative-algorithm EAGLE ", "--speculative-algorithm NGRA
 DEPLOYMENTS = [
     ("0.5.9", "Llama", "h100", SGL + _EAGLE + "--tp-size 2", HIT, "shared from 0.5.11 on alone"),
     ("0.5.17", "Llama", "mi300x", SGL + _EAGLE + "--tp 8", HIT, "--tp-size"),
+    ("0.5.17", "Llama", "mi300x", SGL + "--speculative-algorithm FROZEN_KV_MTP --tp-size 2", HIT, "--tp-size"),
     ("0.5.13", "Llama", "h100", SGL + _NGRAM + "--tp-size 2", HIT, "shared from 0.5.14 on alone"),
     ("0.5.9", "Llama", "h100", SGL + _EAGLE + "--tp-size 4 --enable-dp-attention --dp-size 2", HIT, "2 on a group"),
     ("0.5.13", "Llama", "h100", SGL + _EAGLE + "--tp-size 2", NOT_HIT, "shared from 0.5.11 on"),
@@ -21,7 +22,7 @@ DEPLOYMENTS = [
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [
     {
-        "speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE", "NGRAM"), "none"),
+        "speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP", "NGRAM"), "none"),
         "ranks that verify for themselves": (("on",), "off"),
         "several ranks on one machine": (("on",), "off"),
     },
