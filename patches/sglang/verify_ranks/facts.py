@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known
-from attnfix.compat.doctor.deployment import Deployment, Makers
-from attnfix.compat.doctor.gpus import AMD, maker
+from attnfix.compat.doctor.deployment import Deployment, Makers, maker
+from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.doctor.sglang import FACTS as COMMON
 
 
