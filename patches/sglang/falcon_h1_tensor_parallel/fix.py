@@ -18,7 +18,7 @@ FIX = Fix(
         "The output projection of a Mamba2 layer adds the ranks' parts. Falcon-H1 adds attention's part to that sum, and then "
         "adds the ranks' sums once more."
     ),
-    correction="The projection leaves the sum to its layer, as from 0.5.21 on. Servers with DP attention have that already.",
+    correction="The projection leaves the sum to its layer, as from 0.5.21 on. Servers with DP attention stay as they are.",
     upstream=Upstream("sgl-project/sglang", pull=14811),  # which made the projection add
     hardware="any GPU (Falcon-H1 with tensor parallelism)",
     default=True,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
-from attnfix.compat.doctor.deployment import Deployment, Makers
+from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
 from attnfix.compat.doctor.sglang import FACTS as COMMON
+from attnfix.compat.doctor.sglang import LAYERED_DRAFTS
 
-_VARIABLE, _FLAG, _VARIABLE_SINCE = "SGLANG_ENABLE_OVERLAP_PLAN_STREAM", "enable-beta-spec", "0.5.4"
+_VARIABLE, _VARIABLE_SINCE = "SGLANG_ENABLE_OVERLAP_PLAN_STREAM", "0.5.4"
+#: Asked for spec v2 before a variable of its own did
+_FLAG, _FLAG_BEFORE = "enable-beta-spec", "0.5.4.post1"
 #: Inherits the verification of EAGLE, on spec v2 alone
-_FROZEN = "FROZEN_KV_MTP"
+_FROZEN, _FROZEN_SINCE = "FROZEN_KV_MTP", "0.5.14"
 
 
 def _planned_apart(it: Deployment) -> Fact:
@@ -18,18 +21,29 @@ def _planned_apart(it: Deployment) -> Fact:
     mode = it.option("disaggregation-mode", "null")
     if mode.values == ("prefill",):
         return known(OFF, f"{mode.why} prefill, where nothing is verified")
-    algorithm = COMMON["speculative algorithm"](it)
-    if not it.since(_VARIABLE_SINCE):
-        asked = it.option(_FLAG, OFF)
-        return asked if algorithm.values == ("EAGLE",) else known(OFF, f"speculative algorithm: {algorithm}")
+    overlapped = _overlapped(it, COMMON["speculative algorithm"](it))
+    if not it.since(_VARIABLE_SINCE) or overlapped.values == (OFF,):
+        return overlapped
     if it.launch is None and _VARIABLE not in it.variables():
         return unknown(f"needs the launch command; {_VARIABLE} is not set here")
     if not it.truth(_VARIABLE):
         return known(OFF, f"no {_VARIABLE}")
-    why = f"{_VARIABLE}={it.variables()[_VARIABLE]}"
-    layered = COMMON["several draft layers"](it)
-    found = known(ON, "") if algorithm.values == (_FROZEN,) or layered.values == (ON,) else COMMON["spec v2"](it)
-    return Fact(found.values, f"{why}, {found.why}".removesuffix(", "))
+    return Fact(overlapped.values, f"{_VARIABLE}={it.variables()[_VARIABLE]}, {overlapped.why}")
+
+
+def _overlapped(it: Deployment, algorithm: Fact) -> Fact:
+    """Whether EAGLE's verification is that of spec v2."""
+    if not it.since(_FLAG_BEFORE):
+        return it.option(_FLAG, OFF) if algorithm.values == ("EAGLE",) else known(OFF, f"speculative algorithm: {algorithm}")
+    if algorithm.values == (_FROZEN,):
+        return known(ON if it.since(_FROZEN_SINCE) else OFF, f"speculative algorithm: {algorithm}")
+    found = COMMON["spec v2"](it)
+    if found.values == (OFF,) and algorithm.values == ("EAGLE",):  # the engine asks for it where several layers draft
+        if it.config is None:
+            return unknown(NO_CONFIG)
+        if it.architecture() in LAYERED_DRAFTS:
+            return known(ON, f"architecture {it.architecture()}")
+    return found
 
 
 FACTS: Makers = {"verification planned apart": _planned_apart}
