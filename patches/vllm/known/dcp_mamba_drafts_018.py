@@ -14,6 +14,7 @@ BUG = KnownBug(
     code=(
         "vllm.v1.attention.backend:AttentionMetadataBuilder._init_reorder_batch_threshold",
         "vllm.v1.attention.backends.mamba_attn:BaseMambaAttentionMetadataBuilder.__init__",
+        "vllm.v1.attention.backends.mamba_attn:BaseMambaAttentionMetadataBuilder._compute_common_metadata",
     ),
     upstream=Upstream("vllm-project/vllm", issue=55894, report="vllm-dcp-mamba-drafts"),
     hits=AllOf(

@@ -29,4 +29,5 @@ BUG = KnownBug(
         ),
     ),
     avoid="Start with `--mamba-cache-mode align` (from 0.15.0 on), or with `--no-enable-prefix-caching`.",
+    ran=("0.11.1", "0.31.0"),
 )

@@ -45,7 +45,6 @@ class Proof(DraftedRows):
         case(NEMOTRON_H, step(a=9, b=2), step(a=ALL, b=ALL), step(a=ALL, b=REFUSED, c=12), step(a=ALL, c=ALL), drafts=3),
     )  # fmt: skip
     broken = {
-        "no row is moved": (wrap, "verifications_first", lambda batch, step: batch.req_ids),
         "prompts stand first": (wrap.verifications_first, lambda real, batch, step: real(batch, step)[::-1]),
         "a full graph is replayed": (wrap, "has_a_prompt", lambda batch, scheduled: False),
         "the first prompt is a verification": (wrap.split_at, lambda real, count, batch: real(count + 1, batch)),
