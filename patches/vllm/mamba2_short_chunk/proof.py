@@ -39,12 +39,18 @@ class Proof(DraftedRows):
         served(2, 3), served(4, 3), served(2, 1), served(3, 2, mode="align"), served(4, 3, **GRAPHS),
         served(2, 1, **GRAPHS),
         case(NEMOTRON_H, step(a=9), step(a=ALL, b=1), step(a=ALL, b=ALL), drafts=2),
+        # A prompt whose rest stands before two verifications
+        case(
+            NEMOTRON_H, step(a=17, b=9, c=5), step(a=3, b=ALL, c=ALL), step(a=ALL, b=ALL, c=REFUSED), step(c=ALL, a=ALL),
+            drafts=3,
+        ),
     )  # fmt: skip
     spared = (
         served(5, 3), served(7, 1, graphs=True), served(9, 2, mode="align"),
         case(NEMOTRON_H, step(a=9, b=2), step(a=ALL, b=ALL), step(a=ALL, b=REFUSED, c=12), step(a=ALL, c=ALL), drafts=3),
     )  # fmt: skip
     broken = {
+        "no row is moved": (wrap.verifications_first, lambda real, batch, step: list(batch.req_ids)),
         "prompts stand first": (wrap.verifications_first, lambda real, batch, step: real(batch, step)[::-1]),
         "a full graph is replayed": (wrap, "has_a_prompt", lambda batch, scheduled: False),
         "the first prompt is a verification": (wrap.split_at, lambda real, count, batch: real(count + 1, batch)),

@@ -52,7 +52,8 @@ def verifications_first(batch: Any, step: Any) -> list[str]:
         computed = batch.num_computed_tokens_cpu[row]
         if computed > 0 and (new[name] == 1 or (name in drafts and computed >= batch.num_prompt_tokens[row])):
             verified.append(name)
-    return verified + [name for name in batch.req_ids if name not in set(verified)]
+    leading = set(verified)
+    return verified + [name for name in batch.req_ids if name not in leading]
 
 
 def has_the_shape_of_verifications(
