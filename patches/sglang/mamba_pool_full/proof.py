@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
 
 class Proof(Cases):
-    modules = ("sglang.srt.layers.quantization", _POOLS, _TREE, _COMMON)
+    modules = ("sglang.srt.layers.quantization", _POOLS, _TREE, _COMMON, "sglang.srt.managers.schedule_batch")
     may_lack = (_TREE, _COMMON)
     kernel = "none"
     needs = f"no {_POOLS}:HybridReqToTokenPool.__init__: enable_mamba_extra_buffer"
