@@ -37,7 +37,7 @@ FIX = Fix(
     ),
     cost=(
         "On an H200, 10 µs of the host for each mask, 120 µs in the worst of 75,600 (torch 2.11). A server's first masks make "
-        "pinned memory, a byte for each token: 2 ms at most, without a wait for the GPU."
+        "pinned memory, a byte for each token: 2.4 ms at most, without a wait for the GPU."
     ),
     avoid="Start without `--async-scheduling` and without a drafter.",
     expect="On one replica under load, descriptions of images become those of one request at a time. Each mask counts once.",
