@@ -20,15 +20,15 @@ FIX = Fix(
     ),
     correction=(
         "Before the first layer is made, `rotary_dim` of the config is set to the share of a head that the factor says: layers "
-        "rotate as in 0.23.0. Compiled code has a cache entry of its own; where `cache_dir` names its folder, all "
-        "stays as it is. So does a server with a KV connector, since its keys have readers elsewhere, and one that "
+        "rotate as in 0.23.0 where that reads it. Compiled code has a cache entry of its own; where `cache_dir` names its "
+        "folder, all stays as it is. So does a server with a KV connector, since its keys have readers elsewhere, and one that "
         "loads a tensorizer file, which brings tables of its own. With `enable_qk_norm_rope_fusion` all stays, too: its kernel "
         "misreads narrow tables (issue 51049)."
     ),
     upstream=Upstream("vllm-project/vllm", pull=43770),
     hardware="any GPU (checkpoints with `partial_rotary_factor` and no `rotary_dim`)",
     default=True,
-    default_reason="garbage from published models by default, and 0.23.0 rotates the same width",
+    default_reason="garbage from published models by default; 0.23.0 rotates the same width where it reads the factor",
     targets=(
         Target(wrap.init, needed=wrap.width_unread, paths=(f"{_ATTENTION}.__init__",)),
         Target(wrap.compute_hash, needed=wrap.is_corrected, paths=("vllm.config.vllm:VllmConfig.compute_hash",)),

@@ -35,7 +35,10 @@ FIX = Fix(
         "vllm.v1.utils:CpuGpuBuffer.__init__",
         "vllm.v1.utils:CpuGpuBuffer.copy_to_gpu",
     ),
-    cost="Some microseconds of the host for each mask. The first masks of a server make pinned memory, a byte for each token.",
+    cost=(
+        "On an H200, 10 µs of the host for each mask, 120 µs in the worst of 75,600 (torch 2.11). A server's first masks make "
+        "pinned memory, a byte for each token: 2.4 ms at most, without a wait for the GPU."
+    ),
     avoid="Start without `--async-scheduling` and without a drafter.",
     expect="On one replica under load, descriptions of images become those of one request at a time. Each mask counts once.",
     hits=AllOf(
