@@ -24,7 +24,7 @@ from . import wrap
 _PACKAGE = "sglang.srt.speculative"
 _UTILS, _INFO, _V2 = f"{_PACKAGE}.eagle_utils", f"{_PACKAGE}.eagle_info", f"{_PACKAGE}.eagle_info_v2"
 _NGRAM, _FORMER = f"{_PACKAGE}.ngram_info", f"{_PACKAGE}.ngram_utils"
-_GROUPS = "sglang.srt.distributed.parallel_state"
+_DISTRIBUTED, _GROUPS = "sglang.srt.distributed", "sglang.srt.distributed.parallel_state"
 _VERIFY = f"{_INFO}:EagleVerifyInput.verify or {_UTILS}:EagleVerifyInput.verify"
 _SAMPLE = f"{_V2}:EagleVerifyInputV2Mixin.sample or {_UTILS}:eagle_sample"
 _BY_NGRAM = f"{_NGRAM}:NgramVerifyInput._sampling_verify or {_FORMER}:NgramVerifyInput._sampling_verify"
@@ -42,7 +42,6 @@ class Case(NamedTuple):
     amd: bool = True
     sampled: bool = False
     ranks: int = 2
-    machines: int = 1
 
 
 class _Ranks:
@@ -139,6 +138,9 @@ class Proof(Cases):
         for home in filter(None, (sys.modules.get("sgl_kernel"), *map(self.engine.get, self.modules[:-1]))):
             vars(home).update(kernels | renormalise)
 
+        self.launched = construction.server_args()
+        construction.publish(self.launched)
+
     def run(self, case: Case, seed: int) -> Observation:
         import torch
 
@@ -156,7 +158,7 @@ class Proof(Cases):
         with self._machine(case, ranks):
             for ranks.number in range(case.ranks):
                 given = (logits, differing)[ranks.number].view(-1, VOCABULARY).clone()
-                seen.append(_Worker(self.engine, case).step(tokens, given))
+                seen.append(_Worker(self.engine, case, self.launched).step(tokens, given))
         alone = [seen[0]] * 2 if case.ranks == 1 else seen
         unequal = sum(one != other for one, other in zip(*alone)) / REQUESTS
         return observe(torch.tensor([1 + unequal]).double(), torch.ones(1).double())
@@ -170,7 +172,9 @@ class Proof(Cases):
             stack.enter_context(on_cpu())
             setting = lambda owner, name, value: stack.enter_context(replaced(owner, name, value))  # noqa: E731
             setting(torch.version, "hip", "6.4" if case.amd else None)
-            setting(self.engine[_GROUPS], "_TP", ranks)
+            for home in filter(None, (sys.modules.get(_DISTRIBUTED), *map(self.engine.get, self.modules))):
+                if hasattr(home, "get_tp_group"):
+                    setting(home, "get_tp_group", lambda: ranks)
             for home in filter(None, map(self.engine.get, self.modules[:-1])):
                 if case.amd and _TREE in vars(home):  # NVIDIA's alone
                     stack.callback(vars(home).update, {_TREE: vars(home).pop(_TREE)})
@@ -184,13 +188,9 @@ class Proof(Cases):
 class _Worker:
     """What a rank's worker has of its launch, and the call of its verification."""
 
-    def __init__(self, engine: dict[str, Any], case: Case):
+    def __init__(self, engine: dict[str, Any], case: Case, launched: Any):
         self.engine, self.case = engine, case
-        self.server_args = SimpleNamespace(
-            nnodes=case.machines, speculative_accept_threshold_single=1.0, speculative_accept_threshold_acc=1.0,
-            speculative_use_rejection_sampling=False,
-        )  # fmt: skip
-        construction.publish(self.server_args)
+        self.server_args = launched
         for home in engine.values():
             if home and hasattr(home, "global_server_args_dict"):
                 home.global_server_args_dict.update(vars(self.server_args))
