@@ -280,7 +280,6 @@ LEFT_OUT = {
     "sglang.window-deferred-chunk": "it launches nothing; a look at each chunk of a prompt",
     "sglang.mrope-pairs": "not measured; the launches that 0.5.3 makes for each layer",
     "sglang.mrope-retraction": "stock ends at the first request that needs it",
-    "sglang.mamba-overlap-states": "not measured; the rate of a server with --disable-overlap-schedule",
     "sglang.mamba-snapshot-race": "not measured; between two chunks of a prompt, a wait that a step at a time has, too",
     "sglang.retraction-leak": "it launches nothing; a look at a flag of each running request",
     "sglang.mamba-retraction": "stock ends at the first request that needs it",
