@@ -281,7 +281,7 @@ LEFT_OUT = {
     "sglang.mrope-pairs": "not measured; the launches that 0.5.3 makes for each layer",
     "sglang.mrope-retraction": "stock ends at the first request that needs it",
     "sglang.mamba-snapshot-race": "not measured; between two chunks of a prompt, a wait that a step at a time has, too",
-    "sglang.retraction-leak": "it launches nothing; a look at a flag of each running request",
+    "sglang.retraction-leak": "nothing in a step; a look at lengths where a request is taken back",
     "sglang.mamba-retraction": "stock ends at the first request that needs it",
     "sglang.mamba-abort-leak": "it launches nothing in a step; a state is freed where a prompt does not fit",
     "sglang.mamba-pool-full": "stock ends at the first prompt that needs it",
