@@ -19,17 +19,17 @@ FIX = Fix(
         "A request that is taken back frees the KV of the tokens whose results are known. One more is in flight, and its "
         "result is passed over."
     ),
-    correction="The slot of the token in flight becomes free with the result of its step. Nothing else changes.",
+    correction="The slot of the token in flight becomes free with the others, as up to 0.5.3.post1. Nothing else changes.",
     upstream=Upstream("sgl-project/sglang", pull=11981, issue=11970),
     hardware="any GPU (overlap scheduling, the default, and a full KV pool or preemption)",
-    targets=(
-        Target(wrap.process_batch_result, needed=wrap.in_decode, paths=(f"{_RESULTS}.process_batch_result_decode",)),
-        Target(wrap.process_batch_result, needed=wrap.in_prefill, paths=(f"{_RESULTS}.process_batch_result_prefill",)),
-    ),
+    targets=(Target(wrap.release_req, needed=wrap.left_over, paths=(f"{_REQUESTS}:ScheduleBatch.release_req",)),),
     # What is freed as a request is taken back, and what a batch says of its tokens
     witnesses=(
-        f"{_REQUESTS}:ScheduleBatch.release_req",
         f"{_REQUESTS}:ScheduleBatch.retract_decode",
+        f"{_REQUESTS}:ScheduleBatch.prepare_for_extend",
+        f"{_REQUESTS}:ScheduleBatch.prepare_for_decode",
+        f"{_RESULTS}.process_batch_result_decode",
+        f"{_RESULTS}.process_batch_result_prefill",
         f"{_REQUESTS}:ScheduleBatch.mix_with_running",
         f"{_REQUESTS}:ScheduleBatch.copy",
         f"{_REQUESTS}:Req.reset_for_retract",
@@ -43,7 +43,7 @@ FIX = Fix(
     ranks_alike=True,  # which requests run follows from it
     harm=CRASH,
     hits=AllOf(Is("steps overlap", ON), Not(Is("--disaggregation-mode", "prefill")), Is("speculative decoding", OFF)),
-    cost="A look at a flag of each running request in each step: some microseconds with hundreds of them.",
+    cost="A look at lengths as a request is taken back. Nothing in a step.",
     avoid="Set --disable-overlap-schedule.",
     expect=(
         "On one replica with a small `--max-total-tokens`, send requests until the log says that some were retracted, and "

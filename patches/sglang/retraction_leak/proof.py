@@ -94,9 +94,9 @@ class Proof(Cases):
         Case(_FULL, 80, 4),  # the token in flight lies in a page that is free
     )  # fmt: skip
     broken = {
-        "the correction does nothing": (wrap.slots, lambda real, *given: []),
-        "all pages are freed": (wrap.begins_page, lambda real, request, page: True),
-        "pages are freed a token late": (wrap.begins_page, lambda real, request, page: page == 1),
+        "the correction does nothing": (wrap.left_over, lambda real, *given: range(0)),
+        "all pages are freed": (wrap.next_page, lambda real, tokens, page: tokens),
+        "pages are freed a token late": (wrap.next_page, lambda real, tokens, page: real(tokens, page) + page // 2),
     }
 
     def run(self, case: Case, seed: int) -> Observation:

@@ -1,7 +1,7 @@
 """Correction of sglang.retraction-leak.
 
-A request that is taken back gives up the KV of the tokens whose results are known. Where steps overlap, one more token was in
-flight: its slot becomes free with the result of its step, as that of a request that has ended.
+A request that is taken back gives up the KV of the tokens whose results are known. Where steps overlap, a step in flight writes
+one more: of a decode, or the last one of an answer that is computed again. Its slot becomes free with the others.
 """
 
 from __future__ import annotations
@@ -9,36 +9,24 @@ from __future__ import annotations
 from typing import Any
 
 
-def in_decode(target: Any, instance: Any, batch: Any) -> list[int]:
-    return slots(instance, batch, 0)
+def left_over(target: Any, instance: Any, idx: int) -> range:
+    """Columns, in the row of a request that is taken back, of slots that the engine would leave to nobody."""
+    request, algorithm = instance.reqs[idx], instance.spec_algorithm
+    if not (instance.enable_overlap and algorithm.is_none()) or request.finished():
+        return range(0)
+    known = len(request.origin_input_ids) + max(len(request.output_ids) - 1, 0)
+    return range(next_page(known, instance.token_to_kv_pool_allocator.page_size), int(instance.seq_lens_cpu[idx]))
 
 
-def in_prefill(target: Any, instance: Any, batch: Any) -> list[int]:
-    """Requests that decode stand behind the prompts of a batch, with --enable-mixed-chunk."""
-    decoding = batch.decoding_reqs
-    return slots(instance, batch, len(batch.reqs) - len(decoding)) if decoding else []
+def next_page(tokens: int, page: int) -> int:
+    """Where tokens have a page of their own. Those before lie in one that becomes free with the tokens that are known."""
+    return -(-tokens // page) * page
 
 
-def slots(scheduler: Any, batch: Any, first: int) -> list[int]:
-    """Of the batch's requests from `first` on, each with one token: places in `out_cache_loc` of what nobody frees."""
-    if not (scheduler.enable_overlap and batch.spec_algorithm.is_none()):
-        return []
-    behind = len(batch.out_cache_loc) - len(batch.reqs)
-    return [
-        behind + at
-        for at, request in enumerate(batch.reqs[first:], first)
-        if request.is_retracted and not request.finished() and begins_page(request, scheduler.page_size)
-    ]
-
-
-def begins_page(request: Any, page: int) -> bool:
-    """Whether the token in flight has a page of its own. Else it lies in one that is free with the token before."""
-    return bool((len(request.origin_input_ids) + len(request.output_ids) - 1) % page == 0)
-
-
-def process_batch_result(call: Any, instance: Any, batch: Any) -> Any:
+def release_req(call: Any, instance: Any, idx: int) -> Any:
+    row = instance.reqs[idx].req_pool_idx
     result = call()
-    for at in call.found:
-        instance.token_to_kv_pool_allocator.free(batch.out_cache_loc[at : at + 1])
-        call.corrected()
+    slots = instance.req_to_token_pool.req_to_token[row, call.found.start : call.found.stop]
+    instance.token_to_kv_pool_allocator.free(slots)
+    call.corrected()
     return result

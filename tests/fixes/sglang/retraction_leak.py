@@ -21,4 +21,4 @@ WAYS = [
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its requests fit into the KV pool"
-RUN_AS_IT_IS = "the engine processes results as it does, and a slot that is left over becomes free"
+RUN_AS_IT_IS = "the engine takes a request back as it does, and a slot that is left over becomes free"
