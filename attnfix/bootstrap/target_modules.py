@@ -35,7 +35,6 @@ MODULES = frozenset(
         "sglang.srt.managers.schedule_policy",
         "sglang.srt.managers.scheduler",
         "sglang.srt.managers.scheduler_components.batch_result_processor",
-        "sglang.srt.managers.scheduler_output_processor_mixin",
         "sglang.srt.managers.tp_worker_overlap_thread",
         "sglang.srt.mem_cache.allocation_sizing",
         "sglang.srt.mem_cache.common",
