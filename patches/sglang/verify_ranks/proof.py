@@ -113,6 +113,8 @@ def _sampled(*, predicts: Any, accept_index: Any, accept_token_num: Any, candida
 class Proof(Cases):
     modules = (_UTILS, _INFO, _V2, _NGRAM, _FORMER, _GROUPS)
     may_lack = (_UTILS, _INFO, _V2, _NGRAM, _FORMER)
+    needs = f"no {_UTILS}:eagle_sample: _can_use_sparse_uno_tree_target_sampling"
+    absent = "verification is written anew, and the first rank decides for all"
     measure = "share of requests of which the ranks accept different tokens"
     bug = (
         Case("verify", _VERIFY), Case("sample", _SAMPLE), Case("verify", _VERIFY, sampled=True),
@@ -137,7 +139,6 @@ class Proof(Cases):
         renormalise = {name: lambda probabilities, _: probabilities for name in ("top_k_renorm_prob", "top_p_renorm_prob")}
         for home in filter(None, (sys.modules.get("sgl_kernel"), *map(self.engine.get, self.modules[:-1]))):
             vars(home).update(kernels | renormalise)
-
         self.launched = construction.server_args()
         construction.publish(self.launched)
 
