@@ -771,6 +771,14 @@ def _shared(it: Deployment) -> Fact:
     return known(ON, f"--{named}") if named else known(OFF, "none is named")
 
 
+def _chunks(it: Deployment) -> Fact:
+    """Whether prompts that are long enough are computed in chunks."""
+    if it.absent("chunked-prefill-size"):
+        return known(ON, "--chunked-prefill-size is set by default")
+    size = it.number("chunked-prefill-size")
+    return Fact(tuple(ON if int(one) > 0 else OFF for one in size.values), size.why)
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -787,6 +795,7 @@ FACTS: Makers = {
     "trees of drafts": _trees,
     "spec v2": _spec_v2,
     "several draft layers": _draft_layers,
+    "prompts in chunks": _chunks,
     "groups of ranks that attend": _groups_of_ranks,
     "ranks that share a layer": _parts,
     "CUDA graphs": cuda_graphs,

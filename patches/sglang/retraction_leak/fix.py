@@ -1,6 +1,6 @@
 """sglang.retraction-leak, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is, Not
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 from attnfix.compat.symptoms import DIES
 
@@ -42,7 +42,7 @@ FIX = Fix(
     default_reason="a crash; upstream has corrected the same, and only requests that were taken back are touched",
     ranks_alike=True,  # which requests run follows from it
     harm=CRASH,
-    hits=AllOf(Is("steps overlap", ON), Not(Is("--disaggregation-mode", "prefill")), Is("speculative decoding", OFF)),
+    hits=AllOf(Is("steps overlap", ON), Is("answers that may be taken back", ON), Is("speculative decoding", OFF)),
     cost="A look at lengths as a request is taken back. Nothing in a step.",
     avoid="Set --disable-overlap-schedule.",
     expect=(

@@ -9,12 +9,6 @@ from attnfix.compat.doctor.deployment import Deployment, Makers
 _PREFILL_ALONE = "0.5.12"
 
 
-def _chunks(it: Deployment) -> Fact:
-    """Whether long prompts are read in chunks, as they are by default."""
-    size = it.number("chunked-prefill-size", 1)
-    return Fact(tuple(ON if int(value) > 0 else OFF for value in size.values), size.why)
-
-
 def _each_turn(it: Deployment) -> Fact:
     """Whether a prompt that is read in chunks is cached in each turn, also behind none of its chunks."""
     if not it.since(_PREFILL_ALONE):
@@ -23,4 +17,4 @@ def _each_turn(it: Deployment) -> Fact:
     return Fact(tuple(ON if value == "prefill" else OFF for value in mode.values), mode.why or "no --disaggregation-mode")
 
 
-FACTS: Makers = {"prompts in chunks": _chunks, "prompts cached in each turn": _each_turn}
+FACTS: Makers = {"prompts cached in each turn": _each_turn}

@@ -16,9 +16,12 @@ DEPLOYMENTS = [
 ]
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [
-    {"steps overlap": (("on",), "off"), "--disaggregation-mode": (("null", "decode"), "prefill"),
-     "speculative decoding": (("off",), "on")},
-]  # fmt: skip
+    {
+        "steps overlap": (("on",), "off"),
+        "answers that may be taken back": (("on",), "off"),
+        "speculative decoding": (("off",), "on"),
+    },
+]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its requests fit into the KV pool"
 RUN_AS_IT_IS = "the engine takes a request back as it does, and a slot that is left over becomes free"

@@ -22,6 +22,9 @@ _ASKED = {"page size", "tokens of a page"}
 _WITHOUT_A_HIT = {
     "sglang": {
         "sglang.drafter-idle-rank",
+        "sglang.falcon-h1-tensor-parallel",
+        "sglang.mamba-snapshot-race",
+        "sglang.plan-stream-verify",
         "sglang.window-deferred-chunk",
         "sglang.eagle-swa-verify",
         "sglang.encoder-prefix-cache",
@@ -62,6 +65,7 @@ _WITHOUT_A_HIT = {
         "sglang.yarn-settings",
     },
     "vllm": {
+        "vllm.mrope-gptj-eager",
         "vllm.window-blocks-not-zeroed",
         "vllm.bailing-partial-rotary",
         "vllm.dcp-mamba-drafts",
