@@ -37,7 +37,6 @@ FIX = Fix(
         f"{_SPECULATIVE}.spec_utils:get_plan_stream",
         f"{_SPECULATIVE}.eagle_worker_common:run_eagle_verify",
         f"{_SPECULATIVE}.eagle_info_v2:EagleVerifyInputV2Mixin.prepare_for_v2_verify",
-        f"{_SPECULATIVE}.eagle_utils:eagle_prepare_for_verify",
     ),
     cost="One event on the GPU in each round. Plans of verification no longer run beside the drafts on the GPU.",
     avoid="Leave SGLANG_ENABLE_OVERLAP_PLAN_STREAM unset, and before 0.5.4 `--enable-beta-spec` away.",

@@ -94,7 +94,7 @@ class Proof(Cases):
         Case(_FULL, 80, 4),  # the token in flight lies in a page that is free
     )  # fmt: skip
     broken = {
-        "the correction does nothing": (wrap.left_over, lambda real, *given: range(0)),
+        "no slot is left over": (wrap.next_page, lambda real, tokens, page: 1 << 30),
         "all pages are freed": (wrap.next_page, lambda real, tokens, page: tokens),
         "pages are freed a token late": (wrap.next_page, lambda real, tokens, page: real(tokens, page) + page // 2),
     }

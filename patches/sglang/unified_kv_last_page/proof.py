@@ -60,7 +60,10 @@ class Proof(Cases):
             "qk_rope_head_dim": 64, "indexer_head_dim": 128, "layer_num": len(_RATIOS), "device": "cpu",
             "enable_memory_saver": False, "compression_ratios": _RATIOS,
         }  # fmt: skip
-        with replaced(self.engine[_GATE], "is_unified_kv_triton", lambda: case.unified), on_cpu():
+        gate = self.engine[_GATE]
+        gate.is_unified_kv_triton.cache_clear()
+        asked = gate.envs.SGLANG_HACK_FLASHMLA_BACKEND.override("unified_kv_triton")
+        with replaced(gate, "is_hip", lambda: case.unified), asked, on_cpu():
             pool = kind(**given)
         paged: Any = module("mem_cache.allocator").PagedTokenToKVPoolAllocator
         ordered = accepted(paged, {"need_sort": False})

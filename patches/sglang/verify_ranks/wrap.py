@@ -63,10 +63,9 @@ def verify(call: Call, instance: Any) -> Any:
 
     def share(result: Any, *_: Any, predicts: Any, accept_index: Any, accept_token_num: Any, **__: Any) -> None:
         decide(ranks, (predicts, accept_index, accept_token_num) if result is None else result)
+        call.corrected()
 
-    result = call.run(rebound(call.target.function, **{name: call.watch(stock[name], share) for name in kernels}))
-    call.corrected()
-    return result
+    return call.run(rebound(call.target.function, **{name: call.watch(stock[name], share) for name in kernels}))
 
 
 def decide(ranks: Any, decision: Any) -> None:
