@@ -6,6 +6,7 @@ from typing import Any
 
 from attnfix.compat.fix import Call
 from attnfix.patches.shared.rebound import rebound
+from attnfix.patches.vllm.shared.marked_steps import metadata_of
 
 #: Set at the metadata of a step in which a verified request stands behind another one
 MARK, _KERNEL = "attnfix_gates_elsewhere", "fused_sigmoid_gating_delta_rule_update"
@@ -28,10 +29,7 @@ def build(call: Call, instance: Any) -> Any:
 
 
 def is_marked(target: Any, instance: Any) -> Any:
-    """The layer's metadata of a step, if that is marked. A profiling run has none."""
-    steps = target.function.__globals__["get_forward_context"]().attn_metadata
-    metadata = steps.get(instance.prefix) if isinstance(steps, dict) else None
-    return metadata if hasattr(metadata, MARK) else None
+    return metadata_of(target, instance, MARK)
 
 
 def forward_core(call: Call, instance: Any) -> Any:

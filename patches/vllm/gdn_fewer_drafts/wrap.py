@@ -7,6 +7,7 @@ from typing import Any
 
 from attnfix.compat.fix import Call
 from attnfix.patches.shared.rebound import rebound
+from attnfix.patches.vllm.shared.marked_steps import metadata_of
 
 #: Set at the metadata of a step with fewer drafts: for each length, rows of verified requests, and places of their tokens
 MARK, _KERNEL = "attnfix_lengths", "causal_conv1d_update"
@@ -66,10 +67,7 @@ def grouped(lengths: list[int], length: int, starts: Any) -> tuple[Any, Any]:
 
 
 def is_marked(target: Any, instance: Any) -> Any:
-    """The layer's metadata of a step, if that is marked. A profiling run has none."""
-    steps = target.function.__globals__["get_forward_context"]().attn_metadata
-    metadata = steps.get(instance.prefix) if isinstance(steps, dict) else None
-    return metadata if hasattr(metadata, MARK) else None
+    return metadata_of(target, instance, MARK)
 
 
 def forward(call: Call, instance: Any) -> Any:
