@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,35 +10,14 @@ from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.vllm.shared import cleared_blocks
 from attnfix.patches.vllm.window_blocks_not_zeroed.fix import FIX
 from tests.support import one_call
+from tests.support.block_zeroer import Zeroer, stand_in, step
 
 BF16, FP8 = "bfloat16", "uint8"
 
 
-class Zeroer:
-    """The engine's of 0.23.0: it has cleared `blocks`, and asserts that pages are of one size."""
-
-    uneven = False
-
-    def __init__(self, device, pin_memory, attn_groups_iter, kernel_block_sizes, cache_dtype, static_forward_context):
-        assert not self.uneven
-        self.kinds, self.sizes, self.blocks = [type(each.kv_cache_spec) for each in attn_groups_iter], kernel_block_sizes, []
-
-    def zero_block_ids(self, blocks):
-        self.blocks += blocks
-
-
 @pytest.fixture(autouse=True)
 def engine(monkeypatch):
-    platform = SimpleNamespace(is_cpu=lambda: False)
-    for name, values in (
-        (cleared_blocks._PLATFORMS, {"current_platform": platform}),
-        (cleared_blocks._MEMORY, {"is_pin_memory_available": lambda: False}),
-        (cleared_blocks._WORKER, {"KVBlockZeroer": Zeroer}),
-        (cleared_blocks._INTERFACE, {"FullAttentionSpec": SimpleNamespace}),
-    ):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**values))
-    monkeypatch.setattr(Zeroer, "uneven", False)
-    return platform
+    return stand_in(monkeypatch)
 
 
 class Runner:
@@ -67,18 +45,6 @@ class Runner:
 STATES = ("MambaSpec", 256, dict(dtypes=(BF16, "float32")))
 FULL, WINDOW = ("FullAttentionSpec", 32, dict(dtype=FP8)), ("SlidingWindowSpec", 16, dict(dtype=FP8))
 POOL = STATES, FULL, WINDOW
-
-
-def step(new=(), **cached):
-    """new: (blocks of each group, computed tokens). cached: name -> (the same, whether it is resumed)."""
-    return SimpleNamespace(
-        scheduled_new_reqs=[SimpleNamespace(block_ids=blocks, num_computed_tokens=computed) for blocks, computed in new],
-        scheduled_cached_reqs=SimpleNamespace(
-            req_ids=list(cached), new_block_ids=[blocks for blocks, *_ in cached.values()],
-            num_computed_tokens=[computed for _, computed, _ in cached.values()],
-            resumed_req_ids={name for name, (*_, resumed) in cached.items() if resumed},
-        ),
-    )  # fmt: skip
 
 
 BEGINS = step([(([9], [1, 2, 3], [4, 5, 6]), 0)])
