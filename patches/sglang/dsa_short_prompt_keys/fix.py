@@ -7,6 +7,8 @@ from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT
 from . import wrap
 
 _INDEXER = "sglang.srt.layers.attention.nsa.nsa_indexer:Indexer"
+#: Its name from 0.5.13 on, of which the former is an alias there
+_LATER = "sglang.srt.layers.attention.dsa.dsa_indexer:Indexer"
 _ROTARY = "sglang.srt.layers.rotary_embedding"
 
 FIX = Fix(
@@ -26,7 +28,14 @@ FIX = Fix(
     default_reason=(
         "silent wrong output; upstream's kernel of 0.5.10 rotates each key once, and 0.5.19 hands it other queries, too"
     ),
-    targets=(Target(wrap.get_k_bf16, needed=wrap.in_place, paths=(f"{_INDEXER}._get_k_bf16",), repeatable=True),),
+    targets=(
+        Target(
+            wrap.get_k_bf16,
+            needed=wrap.in_place,
+            repeatable=True,
+            paths=(f"{_LATER}._get_k_bf16", f"{_INDEXER}._get_k_bf16"),
+        ),
+    ),
     # Callers of the rotary embedding, and what chooses its kernel
     witnesses=(
         f"{_INDEXER}.__init__",

@@ -42,9 +42,6 @@ class Proof(indexers.Proof):
         "the copy shares its memory": (apart, lambda real, query, key: query.view(query.shape)),
     }
 
-    def _imported(self, name: str) -> Any:
-        return Cases._imported(self, name)
-
     def prepare(self) -> None:
         Cases.prepare(self)
         if hasattr(self.engine[_ROTARY], "__path__"):  # 0.5.10 made it a package, and has another kernel

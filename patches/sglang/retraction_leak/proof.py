@@ -78,6 +78,8 @@ class _Server(hybrid_queue.Server):
 
 
 _FULL, _ODD = ((20, 20), (20, 20), (12, 24)), ((23, 20), (20, 20), (13, 24))
+#: Some are taken back with a page full, and others within one
+_BOTH = ((18, 23), (21, 24), (10, 25), (24, 24), (17, 22))
 _COME = ((20, 20), (20, 20), (12, 24), (9, 20), (7, 12))
 
 
@@ -88,7 +90,7 @@ class Proof(Cases):
     needs = f"{_RESULTS}: hacky_process_eagle_overlap_result"  # the releases that pass over a token in flight alone have it
     absent = "the slot of a token in flight is freed as its request is taken back, or with the result of its step"
     measure = "1 where KV of an idle server is neither free nor cached, or a request reads what is not its own"
-    bug = (Case(_FULL, 80), Case(_ODD, 80, 2), Case(_COME, 96, mixed=True))
+    bug = (Case(_FULL, 80), Case(_ODD, 80, 2), Case(_BOTH, 76, 2), Case(_COME, 96, mixed=True))
     spared = (
         Case(_FULL, 400), Case(_FULL, 80, overlap=False), Case(_ODD, 80, 2, overlap=False), Case(_COME, 400, mixed=True),
         Case(_FULL, 80, 4),  # the token in flight lies in a page that is free

@@ -7,16 +7,15 @@ from attnfix.compat.symptoms import DIES, PARALLEL, SPECULATION
 from . import wrap
 
 _PACKAGE = "sglang.srt.speculative"
-_EAGLE = (
-    f"{_PACKAGE}.eagle_utils:EagleVerifyInput.verify",
-    f"{_PACKAGE}.eagle_info:EagleVerifyInput.verify",
-    f"{_PACKAGE}.eagle_info_v2:EagleVerifyInputV2Mixin.sample",
-    f"{_PACKAGE}.eagle_utils:eagle_sample",
-)
-_NGRAM = tuple(
-    f"{_PACKAGE}.{home}:NgramVerifyInput._{kind}_verify"
-    for home in ("ngram_utils", "ngram_info")
-    for kind in ("greedy", "sampling")
+#: Each of them verifies drafts, and has had these places
+_VERIFIES = (
+    (f"{_PACKAGE}.eagle_utils:EagleVerifyInput.verify", f"{_PACKAGE}.eagle_info:EagleVerifyInput.verify"),
+    (f"{_PACKAGE}.eagle_info_v2:EagleVerifyInputV2Mixin.sample",),
+    (f"{_PACKAGE}.eagle_utils:eagle_sample",),
+    *(
+        tuple(f"{_PACKAGE}.{home}:NgramVerifyInput._{kind}_verify" for home in ("ngram_utils", "ngram_info"))
+        for kind in ("greedy", "sampling")
+    ),
 )
 
 FIX = Fix(
@@ -37,7 +36,7 @@ FIX = Fix(
     default=True,
     default_reason="upstream shares the decision so, that on sampled requests from 0.5.11 on, and on AMD from 0.5.18 on",
     ranks_alike=True,
-    targets=(Target(wrap.verify, needed=wrap.of_several_ranks, paths=(*_EAGLE, *_NGRAM)),),
+    targets=tuple(Target(wrap.verify, needed=wrap.of_several_ranks, paths=paths) for paths in _VERIFIES),
     witnesses=(f"{_PACKAGE}.eagle_utils:verify_tree_greedy_func",),
     cost="Three broadcasts of some bytes for each verification.",
     avoid="Leave --tp-size at 1, or set no --speculative-algorithm.",

@@ -132,6 +132,7 @@ class Proof(Cases):
         "the number of accepted drafts stays each rank's own": (wrap.decide, lambda real, ranks, all: real(ranks, all[:2])),
         "places alone are shared": (wrap.decide, lambda real, ranks, all: real(ranks, all[1:])),
     }
+    broken_where = {"the number of accepted drafts stays each rank's own": f"{_SAMPLE} or {_BY_NGRAM}"}
 
     def prepare(self) -> None:
         super().prepare()
