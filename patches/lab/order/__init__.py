@@ -1,6 +1,6 @@
 """Happens-before checker: is each read of the engine's code behind its write, and each write behind the reads before it?
 
-    with Order("/sglang/") as order:
+    with Order("/sglang/srt/") as order:
         forward = order.stream("forward")                      # `torch.cuda.Stream()` in the engine's code is one of these too
         pool = MHATokenToKVPool(..., device="cuda")            # memory of a GPU that is stood in for
         order.name(pool.k_buffer[0], "K of layer 0")

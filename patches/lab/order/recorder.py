@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
@@ -24,7 +25,7 @@ _NOT_SHOWN = (_HERE, "/torch/", "/contextlib.py", "/threading.py", "/queue.py", 
 
 
 class Order:
-    """Records while it is entered. `engine`: a part of the paths of the engine's files, such as "/sglang/": reports name its
+    """Records while it is entered. `engine`: a part of the paths of the engine's files, such as "/sglang/srt/": reports name its
     lines. `polls`: the answer of `query()` about work that the host has not waited for; a True tells the host that it is done.
 
     races: what was found, each pair of lines once.
@@ -150,6 +151,10 @@ class Order:
         """This thread was started by one that knew so much."""
         self._own.actor = self._actor(f"thread {name}", host=True)
         join(self._own.actor.clock, clock)
+
+    def stream_of(self, handle: int) -> Any:
+        """The stream whose `cuda_stream` is this number."""
+        return SimpleNamespace(actor=self._actors[handle])
 
     def current_stream(self) -> Any:
         return getattr(self._own, "stream", None)

@@ -147,9 +147,9 @@ def stood_in(order: Order) -> Iterator[None]:
         for name, value in names.items():
             stack.enter_context(replaced(torch.cuda, name, value))
         for name in ("Stream", "Event", "current_stream", "stream", "synchronize"):
-            stack.enter_context(_set(torch.cpu, name, names[name]))
+            stack.enter_context(having(torch.cpu, name, names[name]))
         for name in ("current_stream", "set_stream", "synchronize"):
-            stack.enter_context(_set(torch.accelerator, name, names[name]))
+            stack.enter_context(having(torch.accelerator, name, names[name]))
         torch.Tensor.record_stream = record_stream  # type: ignore[assignment,method-assign]  # its own is TensorBase's
         stack.callback(delattr, torch.Tensor, "record_stream")
         stack.enter_context(replaced(torch, "Stream", stream))
@@ -173,7 +173,7 @@ class _Entered:
 
 
 @contextmanager
-def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
+def having(owner: Any, name: str, value: Any) -> Iterator[None]:
     """As `replaced`, also where there is none of that name."""
     missing = object()
     before = getattr(owner, name, missing)
