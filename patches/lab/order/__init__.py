@@ -13,9 +13,9 @@ Vector clocks: each stream, and each thread of the host, has one. A launch is be
 known where its event was recorded. Two accesses of the same bytes, one of them a write, that no chain of launches and waits
 orders are a `Race`, whatever the order was in which they ran here. So one run of a scenario speaks for all timings of it.
 
-Seen by itself: streams, events and waits of `torch.cuda`, `torch.cpu` and `torch.accelerator`; the bytes that each aten op reads
-and writes, with the rows of indexed ones; copies, with what CUDA does for pinned and pageable memory; `item`, `tolist` and
-other reads for which the host waits; memory that goes back to the allocator while another stream uses it; threads, and what
+Seen by itself: streams, events and waits of `torch.cuda`, `torch.cpu` and `torch.accelerator`; the bytes that each aten op
+reads and writes, with the rows of indexed ones; copies, with what CUDA does for pinned and pageable memory; `item`, `tolist`
+and other reads for which the host waits; memory that goes back to the allocator while another stream uses it; threads, and what
 passes from one to another: start, join, locks, conditions, `threading.Event`, queues; arrays of numpy over host memory.
 Told by the scenario: kernels, with `launch`, and pages that get another owner, with `handed_over`.
 

@@ -157,12 +157,15 @@ def _handlers(order: Order) -> dict[Any, Callable[..., Any]]:
     def on_device(tensor: Any) -> bool:
         return order.memory(tensor).kind == DEVICE
 
+    def place(tensor: Any) -> Any:
+        return torch.device("cuda", 0) if on_device(tensor) else torch.device("cpu")
+
+    base = vars(torch._C.TensorBase)
     return {
         Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: lambda tensor, **_: moved(tensor, "cpu"), Tensor.numpy: numpy,
         Tensor.pin_memory: pin_memory, Tensor.is_pinned: lambda tensor, *_: order.memory(tensor).kind == PINNED,
         Tensor.__array__: read_by_host(Tensor.__array__), Tensor.tolist: read_by_host(Tensor.tolist),
-        torch.as_tensor: as_tensor, vars(torch._C.TensorBase)["is_cuda"].__get__: on_device,
-        vars(torch._C.TensorBase)["device"].__get__: lambda tensor: torch.device("cuda", 0) if on_device(tensor) else torch.device("cpu"),
+        torch.as_tensor: as_tensor, base["is_cuda"].__get__: on_device, base["device"].__get__: place,
         Tensor.get_device: lambda tensor: 0 if on_device(tensor) else -1,
     }  # fmt: skip
 

@@ -25,8 +25,10 @@ _NOT_SHOWN = (_HERE, "/torch/", "/contextlib.py", "/threading.py", "/queue.py", 
 
 
 class Order:
-    """Records while it is entered. `engine`: a part of the paths of the engine's files, such as "/sglang/srt/": reports name its
-    lines. `polls`: the answer of `query()` about work that the host has not waited for; a True tells the host that it is done.
+    """Records while it is entered.
+
+    engine: a part of the paths of the engine's files, such as "/sglang/srt/": reports name its lines.
+    polls: the answer of `query()` about work that the host has not waited for; a True tells the host that it is done.
 
     races: what was found, each pair of lines once.
     """
@@ -42,6 +44,7 @@ class Order:
         self._memories: dict[int, Memory] = {}
         #: Recorded events: (clock, line)
         self._records: list[tuple[Clock, str]] = []
+        self._asked: set[str] = set()
         self._own = threading.local()
         self._guard = threading.RLock()
         self._clocks: WeakKeyDictionary[Any, Clock] = WeakKeyDictionary()
@@ -165,14 +168,22 @@ class Order:
     def new_stream(self) -> Actor:
         return self._actor(f"stream {len(self._actors)}", host=False)
 
-    def recorded(self, stream: Any) -> Clock:
-        """An event on the stream: what its completion tells."""
+    def recorded(self, stream: Any) -> tuple[Clock, str]:
+        """An event on the stream: what its completion tells, and the line that records it."""
         actor = self._stream(stream)
         with self._guard:
             join(actor.clock, self.thread().clock)
-            clock = dict(actor.clock)
-            self._records.append((clock, self._where()))
-        return clock
+            clock, where = dict(actor.clock), self._where()
+            self._records.append((clock, where))
+        return clock, where
+
+    def asked(self, where: str) -> None:
+        """Somebody waits for an event that was recorded at this line, or polls it."""
+        self._asked.add(where)
+
+    def unasked(self) -> set[str]:
+        """Lines that record events for which nobody has waited: those order nothing."""
+        return {where for _, where in self._records} - self._asked
 
     def stream_waits(self, stream: Any, clock: Clock) -> None:
         actor = self._stream(stream)

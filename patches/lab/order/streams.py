@@ -74,19 +74,24 @@ class Event:
     cuda_event = event_id = 0
 
     def __init__(self, *args: Any, **kwargs: Any):
-        self._clock: Clock = {}
+        self._record: tuple[Clock, str] = {}, ""
 
     def record(self, stream: Any = None) -> None:
-        self._clock = self.order.recorded(stream)
+        self._record = self.order.recorded(stream)
 
     def wait(self, stream: Any = None) -> None:
-        self.order.stream_waits(stream, self._clock)
+        self.order.stream_waits(stream, self._asked())
 
     def synchronize(self) -> None:
-        self.order.host_waits(self._clock)
+        self.order.host_waits(self._asked())
 
     def query(self) -> bool:
-        return self.order.is_done(self._clock)
+        return self.order.is_done(self._asked())
+
+    def _asked(self) -> Clock:
+        clock, where = self._record
+        self.order.asked(where)
+        return clock
 
     def elapsed_time(self, other: Any) -> float:
         return 0.0

@@ -4,14 +4,18 @@
         HiCache(order, indexed=False).serve()
     order.races
 
-Real: the KV pool and its accessors, the host pool, the allocator, `HiCacheController` with its streams, events and copies, and the
-scheduler's statement that gives it its streams. Stood in for: streams (`lab/order`), the kernels that copy KV between host and
-GPU, and the loop of the scheduler, which overlaps: a batch is launched before the result of the last one is processed.
+Real: the KV pool and its accessors, the host pool, the allocator, `HiCacheController` with its streams, events and copies, and
+the scheduler's statements that give it streams to wait for. Stood in for: streams (`lab/order`), the kernels that copy KV
+between host and GPU, and the loop of the scheduler, which overlaps: a batch is launched before the result of the last one is
+processed.
+
+Tried: 0.5.2-0.5.23; with index keys up to 0.5.19.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import inspect
 import re
@@ -19,7 +23,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,31 +79,38 @@ class HiCache:
 
     def serve(self) -> None:
         """A prompt is computed and kept on the host; its pages are freed. Another one ends while its next step is in flight,
-        and its pages are those that the first prompt's prefix comes back to, for a third request."""
-        import torch
-
-        first = self.allocate()
-        step = self.forward(first, -1)
-        step.synchronize()
-        kept = self.controller.write(first, **self.more)
+        and its pages are those that the first prompt's prefix comes back to, for a third request. Then the host needs the
+        pages of that prefix for another."""
+        controller, host = self.controller, self.controller.mem_pool_host
+        first, other = self.allocate(3 * self.page), self.allocate(2 * self.page)
+        self.forward(first, -1)
+        self.forward(other, -1).synchronize()
+        kept = controller.write(first, **self.more)
         self.acknowledge()
         self.allocator.free(first)
         second = self.allocate(self.allocator.available_size())
         self.forward(second, -1).synchronize()
         late = self.forward(second[: self.page], -1, reads=second)  # one more token of a request that has ended
         self.allocator.free(second)
-        back = self.controller.load(kept, **self.more)
-        self.order.handed_over(*((buffer, self._rows(name, back)) for layer in range(LAYERS) for name, buffer in self._buffers(layer)))
-        consumer = self.controller.start_loading()
+        back = controller.load(kept, **self.more)
+        self.order.handed_over(*self._all_of(back))
+        consumer = controller.start_loading()
         new = self.allocate(self.page)
         late.synchronize()
         last = self.forward(new, consumer, reads=back)
+        self.acknowledge()
+        host.alloc(host.available_size())
+        controller.evict_host(kept)
+        controller.write(other, **self.more)
         last.synchronize()
         self.acknowledge()
-        again = self.controller.write(new, **self.more)
-        torch.cuda.current_stream().synchronize()
-        self.acknowledge()
-        self.controller.evict_host(again)
+        self.allocator.free(other)
+        self.forward(self.allocate(self.allocator.available_size()), -1).synchronize()
+
+    def _all_of(self, tokens: Any) -> Iterator[tuple[Any, Any]]:
+        for layer in range(LAYERS):
+            for name, buffer in self._buffers(layer):
+                yield buffer, self._rows(name, tokens)
 
     @property
     def more(self) -> dict[str, Any]:
@@ -107,10 +118,12 @@ class HiCache:
         storage = module("mem_cache.hicache_storage")
         if "extra_pools" not in inspect.signature(self.controller.write).parameters or not self.indexed:
             return {}
-        return {"extra_pools": [storage.PoolTransfer(name=storage.PoolName.INDEXER, hit_policy=storage.PoolHitPolicy.ALL_PAGES)]}
+        names, made = storage.PoolName, storage.PoolTransfer
+        given = dict(name=names.INDEXER, hit_policy=storage.PoolHitPolicy.ALL_PAGES, indices_from_pool=names.KV)
+        return {"extra_pools": [made(**accepted(made, given))]}
 
-    def allocate(self, tokens: int | None = None) -> Any:
-        return self.allocator.alloc(tokens or 3 * self.page)
+    def allocate(self, tokens: int) -> Any:
+        return self.allocator.alloc(tokens)
 
     def forward(self, writes: Any, consumer: int, reads: Any = None) -> Any:
         """A batch on the forward stream, as the scheduler launches it; the event behind it."""
@@ -163,7 +176,8 @@ class HiCache:
 
     @contextmanager
     def _index_kernels(self, pages: Any) -> Iterator[None]:
-        accessors = getattr(sys.modules[type(self.pool).__module__], "index_buf_accessor", None)
+        homes = filter(None, (sys.modules[type(self.pool).__module__], module("mem_cache.index_key_cache")))
+        accessors = next((one for home in homes if (one := getattr(home, "index_buf_accessor", None))), None)
         with ExitStack() as stack:
             for name in ("GetK", "GetS", "GetKAndS"):
                 if hasattr(accessors, name):
@@ -185,23 +199,27 @@ class HiCache:
             return np.unique(tokens.numpy() // (self.page if name == "index keys" else 1))
 
 
-def fence(controller: Any, stream: Any, without: str = "") -> list[str]:
-    """What the scheduler tells the controller of its streams, by its own statements but the one of the attribute `without`: the
-    attributes."""
+def fence(controller: Any, stream: Any, without: str = "") -> None:
+    """What the scheduler tells the controller of its streams, by its own statements but the one of the attribute `without`."""
+    for attribute, code in fences().items():
+        if attribute != without:
+            worker = SimpleNamespace(model_runner=SimpleNamespace(forward_stream=stream))
+            tree = SimpleNamespace(cache_controller=controller)
+            server = SimpleNamespace(tp_worker=worker, forward_stream=stream, tree_cache=tree)
+            exec(code, {"cache_controller": controller, "self": server})  # nosec B102
+
+
+@functools.cache
+def fences() -> dict[str, CodeType]:
+    """The scheduler's statements that give the controller a stream to wait for: attribute -> code."""
     spec = importlib.util.find_spec("sglang.srt.managers.scheduler")
     assert spec and spec.origin
-    told = []
-    for statement in ast.walk(ast.parse(Path(spec.origin).read_text())):
+    text, found = Path(spec.origin).read_text(), {}
+    for statement in ast.walk(ast.parse(text)) if "_fence_stream" in text else ():
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        if not isinstance(target, ast.Attribute) or not target.attr.endswith("_fence_stream"):
-            continue
-        told.append(target.attr)
-        if target.attr != without:
-            worker = SimpleNamespace(model_runner=SimpleNamespace(forward_stream=stream))
-            scope = {"cache_controller": controller, "self": SimpleNamespace(tp_worker=worker, forward_stream=stream)}
-            scope["self"].tree_cache = SimpleNamespace(cache_controller=controller)
-            exec(compile(ast.Module([statement], []), spec.origin, "exec"), scope)  # nosec B102
-    return told
+        if isinstance(target, ast.Attribute) and target.attr.endswith("_fence_stream"):
+            found[target.attr] = compile(ast.Module([statement], []), spec.origin, "exec")
+    return found
 
 
 def _with_indexer(server: HiCache, io: str) -> Any:
@@ -217,8 +235,9 @@ def _with_indexer(server: HiCache, io: str) -> Any:
         hicache_host_memory_mode="cache",
     )  # fmt: skip
     params = SimpleNamespace(
-        token_to_kv_pool_allocator=server.allocator, page_size=server.page, attn_cp_rank=0, attn_cp_size=1, tp_cache_group=None,
-        attn_cp_cache_group=None, attn_tp_cache_group=None, pp_cache_group=None, mtp_draft_device_pools=(), pp_rank=0, pp_size=1,
+        token_to_kv_pool_allocator=server.allocator, page_size=server.page, attn_cp_rank=0, attn_cp_size=1,
+        tp_cache_group=None, attn_cp_cache_group=None, attn_tp_cache_group=None, pp_cache_group=None, mtp_draft_device_pools=(),
+        pp_rank=0, pp_size=1,
     )  # fmt: skip
     tree = SimpleNamespace(kv_cache=server.pool, page_size=server.page, tp_group=None, pp_rank=0, pp_size=1)
     given = dict(radix_cache=tree, params=params, server_args=launched, extra_config={}, prefetch_threshold=256)

@@ -73,7 +73,11 @@ class Offload:
         backend = SimpleNamespace(get_kv_cache_shape=lambda num_blocks, block_size, num_kv_heads, head_size, **_: (
             num_blocks, 2, block_size, num_kv_heads, head_size))  # fmt: skip
         given = dict(
-            gpu_block_size=16, cpu_block_size=16, num_cpu_blocks=BLOCKS, gpu_caches={"0": self.gpu}, attn_backends={"0": backend}
+            gpu_block_size=16,
+            cpu_block_size=16,
+            num_cpu_blocks=BLOCKS,
+            gpu_caches={"0": self.gpu},
+            attn_backends={"0": backend},
         )
         with _pinned():
             if hasattr(self.home, "CpuGpuOffloadingHandlers"):
@@ -99,22 +103,23 @@ class Offload:
 
     def serve(self) -> None:
         """Blocks are computed and stored; freed and computed anew for another request, which is preempted; and loaded."""
-        for step in range(3):
+        for _ in range(3):
             self.compute(0, 1)
-            first = self.transfer(self.store, (0, 1), (0, 1))
+            self.transfer(self.store, (0, 1), (0, 1))
             self.compute(2)
-            second = self.transfer(self.store, (2,), (2,))
-            self.finished(self.store, first, second)
+            self.transfer(self.store, (2,), (2,))
+            self.finished(self.store)
             self.compute(0, 1)  # of another request: the former is done and kept
             if hasattr(self.store, "wait"):
-                third = self.transfer(self.store, (0,), (3,))
-                self.store.wait({third})  # it is preempted
-                self.compute(0)
-                self.finished(self.store, third)
+                self.transfer(self.store, (0,), (3,))
+                last = self.transfer(self.store, (1,), (4,))
+                self.store.wait({last})  # they are preempted: transfers of a direction are done in their order
+                self.compute(0, 1)
+                self.finished(self.store)
             self.compute(4, 5)  # zeroed, or the last step of a request that has ended
-            fourth = self.transfer(self.load, (0, 1), (4, 5))
-            fifth = self.transfer(self.load, (2,), (6,))
-            self.finished(self.load, fourth, fifth)
+            self.transfer(self.load, (0, 1), (4, 5))
+            self.transfer(self.load, (2,), (6,))
+            self.finished(self.load)
             self.compute(7, reads=(4, 5, 6))
 
     def compute(self, *writes: int, reads: tuple[int, ...] = ()) -> None:
@@ -134,8 +139,8 @@ class Offload:
         handler.transfer_async(self.jobs, *(specs if apart else (specs,)))
         return self.jobs
 
-    def finished(self, handler: Any, *jobs: int) -> None:
-        """The scheduler hears that they are done."""
+    def finished(self, handler: Any) -> None:
+        """The scheduler hears which transfers are done."""
         handler.get_finished()
 
 
@@ -233,7 +238,8 @@ def copies(order: Order) -> Iterator[None]:
         order.copy("swap_blocks_batch", reads, writes, torch.cuda.current_stream(), is_src_access_order_any)
 
     def batch_memcpy(targets: int, sources: int, sizes: int, count: int, attributes: int, *rest: Any) -> int:
-        table = [np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(one)).tolist() for one in (sources, targets, sizes)]
+        words = ctypes.c_uint64 * count
+        table = [np.ctypeslib.as_array(words.from_address(one)).tolist() for one in (sources, targets, sizes)]
         any_order = ctypes.c_uint.from_address(attributes).value == _ANY
         stream = order.stream_of(rest[-1])
         order.copy("cuMemcpyBatchAsync", list(zip(table[0], table[2])), list(zip(table[1], table[2])), stream, any_order)
