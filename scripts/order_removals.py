@@ -153,26 +153,17 @@ def _functions(module: ModuleType) -> Iterator[Any]:
 
 def scenarios(engine: str, without: str = "") -> dict[str, Callable[[], Any]]:
     """Name -> a scenario of the lab, which returns its `Order`. without: a fence that the scheduler leaves out."""
-    from attnfix.patches.lab.order import Order
+    if engine == "vllm":
+        from attnfix.patches.lab.vllm import offload
 
-    if engine == "sglang":
-        from attnfix.patches.lab.sglang import hicache
+        return {kind.__name__: partial(offload.recorded, kind) for kind in (offload.Offload, offload.SimpleOffload)}
+    from attnfix.patches.lab.sglang import hicache
 
-        def served(indexed: bool, io: str) -> Order:
-            with Order("/sglang/srt/") as order, hicache.copy_kernels(order):
-                hicache.HiCache(order, indexed, io, unfenced=without).serve()
-            return order
-
-        models = {"MHA": False, "sparse MLA": True}
-        return {f"{name}, {io}": partial(served, models[name], io) for name in models for io in ("kernel", "direct")}
-    from attnfix.patches.lab.vllm import offload
-
-    def worked(kind: Any) -> Order:
-        with Order("/vllm/v1/") as order, offload.copies(order):
-            kind(order).serve()
-        return order
-
-    return {kind.__name__: partial(worked, kind) for kind in (offload.Offload, offload.SimpleOffload)}
+    return {
+        f"{name}, {io}": partial(hicache.recorded, indexed, io, without)
+        for name, indexed in (("MHA", False), ("sparse MLA", True))
+        for io in ("kernel", "direct")
+    }
 
 
 def fences(engine: str) -> list[str]:

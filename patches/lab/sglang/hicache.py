@@ -1,7 +1,6 @@
 """A server of sglang with HiCache, its streams recorded: who waits for whom while prefixes go to the host and come back.
 
-    with Order("/sglang/srt/") as order:
-        HiCache(order, indexed=False).serve()
+    order = recorded(indexed=False)
     order.races
 
 Real: the KV pool and its accessors, the host pool, the allocator, `HiCacheController` with its streams, events and copies, and
@@ -41,6 +40,15 @@ _INDEX_ACCESSORS = (
     "get_index_k_continuous", "get_index_k_scale_continuous", "get_index_k_scale_buffer", "get_index_k_with_scale_buffer",
 )  # fmt: skip
 _HOSTS = ("mem_cache.memory_pool_host", "mem_cache.pool_host.mha", "mem_cache.pool_host.mla", "mem_cache.pool_host.dsa")
+
+
+def recorded(indexed: bool = False, io: str = "kernel", unfenced: str = "") -> Order:
+    """What a server did, and its races: the arguments are those of `HiCache`."""
+    for name in ("layers.quantization", "managers.cache_controller", *_HOSTS):
+        module(name)
+    with Order("/sglang/srt/") as order, copy_kernels(order):
+        HiCache(order, indexed, io, unfenced=unfenced).serve()
+    return order
 
 
 class HiCache:
@@ -278,6 +286,9 @@ def _host_pool(pool: Any, indexed: bool, page: int) -> Any:
     names = ("NSATokenToKVPoolHost", "DSATokenToKVPoolHost", "MLATokenToKVPoolHost") if indexed else ("MHATokenToKVPoolHost",)
     kind = next(getattr(home, name) for name in names for home in homes if hasattr(home, name))
     given = dict(device_pool=pool, host_to_device_ratio=4.0, host_size=0, page_size=page, layout="layer_first")
+    if "buffer_info" in inspect.signature(kind).parameters:  # 0.5.23
+        given |= dict(buffer_info=pool.get_device_pool_infos()[0].buffer_info, device_capacity_tokens=pool.size)
+        given |= dict(start_layer=pool.start_layer, end_layer=pool.end_layer)
     return kind(**accepted(kind, given))
 
 

@@ -1,9 +1,7 @@
 """A worker of vLLM that keeps KV on the CPU, its streams recorded: who waits for whom while blocks go there and come back.
 
-    with Order("/vllm/") as order, copies(order):
-        Offload(order).serve()            # OffloadingConnector, 0.11.0 and later
-        SimpleOffload(order).serve()      # SimpleCPUOffloadConnector, 0.19.0 and later
-    order.races
+    recorded(Offload).races           # OffloadingConnector, 0.11.0 and later
+    recorded(SimpleOffload).races     # SimpleCPUOffloadConnector, 0.19.0 and later
 
 Real: the workers with their streams, events, threads and tables of pointers. Stood in for: streams (`lab/order`), the copies of
 the driver and of vLLM's own ops, and the forward pass, which reads and writes blocks on the current stream.
@@ -42,6 +40,13 @@ def _first(*names: str) -> Any:
             if not (error.name and f"{name}.".startswith(f"{error.name}.")):
                 raise
     return None
+
+
+def recorded(kind: type[Offload] | type[SimpleOffload]) -> Order:
+    """What a worker did, and its races."""
+    with Order("/vllm/v1/") as order, copies(order):
+        kind(order).serve()
+    return order
 
 
 class Offload:
