@@ -19,6 +19,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -51,6 +52,15 @@ def recorded(indexed: bool = False, io: str = "kernel", unfenced: str = "") -> O
     return order
 
 
+def recorded_threads(drafting: bool) -> Order:
+    """What a server did whose threads copy (up to 0.5.1.post3), and its races."""
+    for name in ("layers.quantization", "managers.cache_controller", "managers.scheduler", *_HOSTS):
+        module(name)
+    with Order("/sglang/srt/") as order, copy_kernels(order):
+        HiCache(order).serve_by_threads(drafting)
+    return order
+
+
 class HiCache:
     """Pools and controller of one rank. indexed: of a model with sparse MLA, with index keys. io: `--hicache-io-backend`.
     unfenced: a fence that the scheduler leaves out, such as "load_fence_stream"."""
@@ -60,6 +70,7 @@ class HiCache:
 
         self.order, self.indexed = order, indexed
         self._joins: list[Any] = []
+        self.load_event = threading.Event()
         self.controllers = module("managers.cache_controller")
         self.page = 64 if indexed else 1
         tokens = pages * self.page
@@ -74,7 +85,7 @@ class HiCache:
                 made = self.controllers.HiCacheController
                 self.controller = made(**accepted(made, dict(
                     token_to_kv_pool_allocator=self.allocator, mem_pool_host=host, page_size=self.page, tp_group=None,
-                    load_cache_event=None, io_backend=io, write_policy="write_through",
+                    load_cache_event=self.load_event, io_backend=io, write_policy="write_through",
                 )))  # fmt: skip
         engine = getattr(self.controller, "l2_transfer_engine", None)
         order.name(engine.host_to_device_stream if engine else self.controller.load_stream, "load")
@@ -115,6 +126,41 @@ class HiCache:
         self.allocator.free(other)
         self.forward(self.allocate(self.allocator.available_size()), -1).synchronize()
 
+    def serve_by_threads(self, drafting: bool) -> None:
+        """Up to 0.5.1.post3 threads copy, and `Scheduler.run_batch` says for which copy a batch waits: a prefix comes back."""
+        controller = self.controller
+        first = self.allocate(3 * self.page)
+        self.forward(first, None).synchronize()
+        kept = controller.write(first, node_id=1)
+        controller.ack_write_queue.get(timeout=60)
+        self.allocator.free(first)
+        back = controller.load(kept, node_id=1)
+        self.order.handed_over(*self._all_of(back))
+        consumer = controller.layer_done_counter.next_producer()
+        self.load_event.set()  # both as in `HiRadixCache.ready_to_load_host_cache`
+        new = self.allocate(self.page)
+        self._run_batch(consumer, drafting, lambda: self.forward(new, None, reads=back))
+        controller.ack_load_queue.get(timeout=60)
+        controller.stop_event.set()
+
+    def _run_batch(self, consumer: int, drafting: bool, forward: Callable[[], Any]) -> None:
+        asked = SimpleNamespace(hicache_consumer_index=consumer, bid=0)
+        batch = SimpleNamespace(
+            get_model_worker_batch=lambda: asked, batch_size=lambda: 1, return_logprob=False, reqs=[], **vars(asked)
+        )
+        worker = SimpleNamespace(
+            set_hicache_consumer=self.controller.layer_done_counter.set_consumer,
+            forward_batch_generation=lambda batch: (forward(), None, False),
+        )
+        scheduler = SimpleNamespace(
+            forward_ct=0, _profile_batch_predicate=lambda batch: None, forward_sleep_time=None, is_generation=True,
+            tp_worker=worker, spec_algorithm=SimpleNamespace(is_none=lambda: not drafting, is_eagle=lambda: drafting),
+            pp_group=SimpleNamespace(is_last_rank=True), spec_num_total_accepted_tokens=0, spec_num_total_forward_ct=0,
+            num_generated_tokens=0, draft_worker=SimpleNamespace(
+                forward_batch_speculative_generation=lambda batch: (forward(), None, 0, 0, False)),
+        )  # fmt: skip
+        module("managers.scheduler").Scheduler.run_batch(scheduler, batch)
+
     def _all_of(self, tokens: Any) -> Iterator[tuple[Any, Any]]:
         for layer in range(LAYERS):
             for name, buffer in self._buffers(layer):
@@ -133,13 +179,13 @@ class HiCache:
     def allocate(self, tokens: int) -> Any:
         return self.allocator.alloc(tokens)
 
-    def forward(self, writes: Any, consumer: int, reads: Any = None) -> Any:
-        """A batch on the forward stream, as the scheduler launches it; the event behind it."""
+    def forward(self, writes: Any, consumer: int | None, reads: Any = None) -> Any:
+        """A batch on the forward stream, as the scheduler launches it; the event behind it. consumer: the copy that it waits
+        for; -1 is none, None leaves what the engine has set."""
         import torch
 
-        counter = self.controller.layer_done_counter
-        if reads is not None or consumer >= 0:
-            counter.set_consumer(consumer)
+        if consumer is not None:
+            self.controller.layer_done_counter.set_consumer(consumer)
         with torch.cuda.stream(self.forward_stream):
             self.forward_stream.wait_stream(torch.cuda.default_stream())
             for layer in range(LAYERS):
