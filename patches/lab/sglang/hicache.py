@@ -30,7 +30,7 @@ import numpy as np
 
 from attnfix.patches.lab.order import Order
 from attnfix.patches.lab.order.streams import having
-from attnfix.patches.lab.proof import replaced
+from attnfix.patches.lab.proof import NoSuchPath, replaced
 
 from .engine import accepted, module
 
@@ -314,7 +314,10 @@ def _pool(indexed: bool, tokens: int, page: int) -> Any:
         head_num=1, head_dim=8, kv_lora_rank=512, qk_rope_head_dim=64, index_head_dim=128, kv_cache_dim=576,
         enable_alt_stream=False,
     )  # fmt: skip
-    kind = (getattr(pools, "NSATokenToKVPool", None) or pools.DSATokenToKVPool) if indexed else pools.MHATokenToKVPool
+    names = ("NSATokenToKVPool", "DSATokenToKVPool") if indexed else ("MHATokenToKVPool",)
+    kind = next((getattr(pools, name) for name in names if hasattr(pools, name)), None)
+    if kind is None:
+        raise NoSuchPath("no pool with index keys")
     return kind(**accepted(kind, given))
 
 
