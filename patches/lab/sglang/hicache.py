@@ -100,18 +100,20 @@ class HiCache:
         """A prompt is computed and kept on the host; its pages are freed. Another one ends while its next step is in flight,
         and its pages are those that the first prompt's prefix comes back to, for a third request. Then the host needs the
         pages of that prefix for another."""
+        import torch
+
         controller, host = self.controller, self.controller.mem_pool_host
         first, other = self.allocate(3 * self.page), self.allocate(2 * self.page)
         self.forward(first, -1)
         self.forward(other, -1).synchronize()
-        kept = controller.write(first, **self.more)
+        kept = controller.write(first.clone(), **self.more)  # as of a node that is split: its indices are gone
         self.acknowledge()
         self.allocator.free(first)
         second = self.allocate(self.allocator.available_size())
         self.forward(second, -1).synchronize()
         late = self.forward(second[: self.page], -1, reads=second)  # one more token of a request that has ended
         self.allocator.free(second)
-        back = controller.load(kept, **self.more)
+        back = torch.cat([controller.load(part, **self.more) for part in (kept[: self.page], kept[self.page :])])
         self.order.handed_over(*self._all_of(back))
         consumer = controller.start_loading()
         new = self.allocate(self.page)

@@ -256,7 +256,10 @@ def copies(order: Order) -> Iterator[None]:
                 stack.enter_context(replaced(ops, name, value))
         memory = _first(f"{_SIMPLE}.cuda_mem_ops")
         if memory:
-            stack.enter_context(replaced(memory, "_batch_memcpy_fn", batch_memcpy))
+            stack.enter_context(having(memory, "_batch_memcpy_fn", batch_memcpy))
+            stack.enter_context(
+                having(memory, "_batch_memcpy", (batch_memcpy, 1))
+            )  # its later name, with the number of attributes
         for name in _WORKERS:
             home = _first(name)
             if home and hasattr(home, "swap_blocks_batch"):
