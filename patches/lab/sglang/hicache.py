@@ -79,7 +79,7 @@ class HiCache:
         with host_memory():
             self.pool = _pool(indexed, tokens, self.page)
             self.allocator = _allocator(self.pool, tokens, self.page, indexed)
-            self.controller = _with_indexer(self, io) if indexed else None
+            self.controller: Any = _with_indexer(self, io) if indexed else None
             if self.controller is None:
                 host = _host_pool(self.pool, indexed, self.page)
                 made = self.controllers.HiCacheController
@@ -272,7 +272,9 @@ def fences() -> dict[str, CodeType]:
     assert spec and spec.origin
     text, found = Path(spec.origin).read_text(), {}
     for statement in ast.walk(ast.parse(text)) if "_fence_stream" in text else ():
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if not isinstance(statement, ast.Assign):
+            continue
+        target = statement.targets[0]
         if isinstance(target, ast.Attribute) and target.attr.endswith("_fence_stream"):
             found[target.attr] = compile(ast.Module([statement], []), spec.origin, "exec")
     return found

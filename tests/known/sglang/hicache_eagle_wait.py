@@ -14,6 +14,10 @@ from attnfix.prove import stubs
 def main(release: str) -> int:
     sys.path.insert(0, str(fetch.fetch("sglang", release)))
     stubs.install("sglang")
+    import torch
+
+    if not hasattr(torch._C._cpu, "_is_amx_tile_supported"):  # the release asks for it; torch 2.13 has it no more
+        torch._C._cpu._is_amx_tile_supported = lambda: False
     from attnfix.patches.lab.sglang import absent, hicache  # noqa: F401  the stand-ins for imports of `absent` are wanted here
 
     races = {drafting: hicache.recorded_threads(drafting).races for drafting in (False, True)}
