@@ -20,6 +20,7 @@ import inspect
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -141,6 +142,9 @@ class HiCache:
         consumer = controller.layer_done_counter.next_producer()
         self.load_event.set()  # both as in `HiRadixCache.ready_to_load_host_cache`
         new = self.allocate(self.page)
+        while controller.layer_done_counter.producer_index != consumer:
+            time.sleep(0.01)  # the scheduler prepares the batch; the thread begins
+        time.sleep(0.1)
         self._run_batch(consumer, drafting, lambda: self.forward(new, None, reads=back))
         controller.ack_load_queue.get(timeout=60)
         controller.stop_event.set()
