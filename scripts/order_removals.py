@@ -231,7 +231,7 @@ def compared(engine: str, sites: Sites) -> Iterator[tuple[str, str, str]]:
         if how.get("removed") and how["removed"] not in stock["ran"]:
             yield "not reached", name, ""
             continue
-        got = apart(lambda how=how: observed(engine, sites, known=known, **how))
+        got = apart(partial(observed, engine, sites, known=known, **how))
         new = sorted(set(map(tuple, got["races"])) - known) if got else []
         raised = (
             {case: why for case, why in got["raised"].items() if case not in stock["raised"]} if got else "the process ended"
