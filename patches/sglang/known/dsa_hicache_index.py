@@ -19,4 +19,5 @@ BUG = KnownBug(
         Unseen("a prefix of more than 2048 tokens that comes back from host memory"),
     ),
     avoid="Leave --enable-hierarchical-cache out.",
+    ran=("0.5.3", "0.5.8.post1"),
 )

@@ -22,4 +22,5 @@ BUG = KnownBug(
         AnyOf(Not(Since("0.5.10")), Is("GPU", AMD)),  # from 0.5.10 on storing new index keys waits on NVIDIA
     ),
     avoid="Leave out `--enable-hierarchical-cache`.",
+    ran=("0.5.9", "0.5.10.post1"),
 )

@@ -19,4 +19,5 @@ BUG = KnownBug(
         Unseen("a prefix that comes back from host memory"),
     ),
     avoid="Leave --enable-hierarchical-cache out.",
+    ran=("0.5.1.post3",),
 )

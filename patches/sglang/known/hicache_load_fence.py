@@ -21,4 +21,5 @@ BUG = KnownBug(
         AnyOf(Is("speculative decoding", OFF), Is("spec v2", ON)),
     ),
     avoid="Set `--disable-overlap-schedule`, which slows decoding, or leave out `--enable-hierarchical-cache`.",
+    ran=("0.5.2", "0.5.18"),
 )

@@ -21,4 +21,5 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", issue=31210, pull=31341),
     hits=Is("name of the KV connector", "OffloadingConnector"),
     avoid="Serve without offloading to the CPU, or take release 0.14.0.",
+    ran=("0.11.0", "0.13.0"),
 )

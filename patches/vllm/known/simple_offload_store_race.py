@@ -21,4 +21,5 @@ BUG = KnownBug(
         AnyOf(Is("async scheduling", ON), Above("pipeline parallel size", 1)),
     ),
     avoid="Take OffloadingConnector, the default of `--kv-offloading-size`: leave `VLLM_USE_SIMPLE_KV_OFFLOAD` out.",
+    ran=("0.19.0", "0.23.0"),
 )
