@@ -36,6 +36,7 @@ FIX = Fix(
     default=True,
     default_reason="upstream shares the decision so, that on sampled requests from 0.5.11 on, and on AMD from 0.5.18 on",
     ranks_alike=True,
+    independent=True,  # releases have some of them
     targets=tuple(Target(wrap.verify, needed=wrap.of_several_ranks, paths=paths) for paths in _VERIFIES),
     witnesses=(f"{_PACKAGE}.eagle_utils:verify_tree_greedy_func",),
     cost="Three broadcasts of some bytes for each verification.",
