@@ -26,6 +26,7 @@ FAILS = {
     "sglang.flashinfer-swa-prefill": None,
     "sglang.eagle-swa-verify": ("attnfix.patches.sglang.eagle_swa_verify.wrap", "rows_behind"),
     "sglang.fa3-cross-lengths": ("attnfix.patches.sglang.fa3_cross_lengths.wrap", "text_slots"),
+    "sglang.dsa-short-prompt-keys": ("attnfix.patches.sglang.dsa_short_prompt_keys.wrap", "apart"),
 }
 SEED = 20261127
 

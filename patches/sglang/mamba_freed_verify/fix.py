@@ -13,8 +13,8 @@ FIX = Fix(
     id="sglang.mamba-freed-verify",
     title="Drafts of a request that has ended overwrite a cached state of a hybrid model, or end the server",
     symptom=(
-        "Structured output of a hybrid model with speculation ends the server ('NoneType' object cannot be interpreted as an "
-        "integer), or a follow-up turn gets a wrong answer."
+        "Structured output with drafts ends a hybrid model's server ('NoneType' object cannot be interpreted as an integer), or "
+        "a follow-up turn is wrong."
     ),
     symptoms=(DIES, CACHED_PREFIX, SPECULATION),
     cause=(
@@ -32,7 +32,6 @@ FIX = Fix(
             wrap.set_mamba_track_indices_from_reqs,
             needed=wrap.ended,
             paths=(f"{_BATCH}:set_mamba_track_indices_from_reqs",),
-            repeatable=True,
         ),
     ),
     # What an end does to the numbers of buffers, and which buffer the cache keeps

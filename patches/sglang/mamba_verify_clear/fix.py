@@ -28,7 +28,6 @@ FIX = Fix(
             wrap.execute_deferred_mamba_cow_and_clear,
             needed=wrap.verifies_with_a_prompts_slots,
             paths=(f"{_LINEAR}._execute_deferred_mamba_cow_and_clear",),
-            repeatable=True,
         ),
     ),
     # Who clears and copies before which step, and how long a batch says what

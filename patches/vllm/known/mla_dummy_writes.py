@@ -22,4 +22,5 @@ BUG = KnownBug(
         Unseen("a change of the number of ranks"),
     ),
     avoid="Start with `--no-enable-prefix-caching`.",
+    ran=("0.17.0", "0.17.1"),
 )
