@@ -13,8 +13,8 @@ FIX = Fix(
     id="sglang.mamba-freed-verify",
     title="Drafts of a request that has ended overwrite a cached state of a hybrid model, or end the server",
     symptom=(
-        "Structured output with drafts ends a hybrid model's server ('NoneType' object cannot be interpreted as an integer), or "
-        "a follow-up turn is wrong."
+        "Structured output with drafts ends a hybrid model's server ('NoneType' object cannot be interpreted as an integer), "
+        "or a follow-up turn is wrong."
     ),
     symptoms=(DIES, CACHED_PREFIX, SPECULATION),
     cause=(
