@@ -25,7 +25,7 @@ FIX = Fix(
     ),
     correction="The builder of Mamba2 counts decodes as without DCP: rows up to the length of a verification.",
     upstream=Upstream("vllm-project/vllm", issue=55894, report="vllm-dcp-mamba-drafts"),
-    hardware="any GPU, two or more (models with Mamba2 layers; --decode-context-parallel-size above 1 and speculative decoding)",
+    hardware="any GPU, two or more (models with Mamba2 layers; --decode-context-parallel-size above 1 with drafts)",
     default_reason="no release corrects it, and it has not been seen with real kernels",
     targets=(
         Target(
