@@ -45,9 +45,10 @@ def logger(engine: str) -> logging.Logger:
 
 
 def _once(engine: str, level: int, message: str, states: Iterable[FixState] = (), key: object = None) -> None:
-    """Said once or, where the program's own logging raises, not at all."""
+    """Said once, when the program logs that level: a rank does from the import of its engine's logging on. Where its logging
+    raises, not at all."""
     with suppress(Exception):
-        if _first(key or message):
+        if logger(engine).isEnabledFor(level) and _first(key or message):
             _log(engine, level, message, states)
 
 
